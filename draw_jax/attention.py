@@ -1,0 +1,164 @@
+"""DRAW's two-dimensional attention (Section 3.2 and 3.3) as pure functions.
+
+A grid of N x N Gaussian filters is laid over a picture. Reading gives the
+filters' responses, an N x N patch; writing spreads such a patch back over the
+picture with the same filters transposed.
+
+Shapes here and in the whole package:
+
+    B  examples of a batch           H, W  height and width of a picture
+    T  time-steps                    C     channels of a picture
+    N  filters along one side        Z     latent variables of one step
+
+Every function takes any leading axes `...` (usually `[B]`). Coordinates are in
+pixels and start at 0 in the middle of the first pixel, so that the paper's
+1-based coordinates are these plus one. The paper's A is the width, its B the
+height.
+
+The raw numbers may be any finite float: they are clipped to +-RAW_LIMIT, which
+lies beyond every useful window (a centre five picture widths away, a variance
+of exp(+-12) pixels), and have a zero gradient outside. Within the limit the
+filters are normalised without a division by a sum that could vanish, see
+`filterbank`, so values and gradients are finite.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+# Magnitude to which each of the five raw numbers is clipped.
+RAW_LIMIT = 12.0
+
+
+class Window(NamedTuple):
+  """A grid of filters on a picture: five numbers for each example, each [...]."""
+
+  center_x: jax.Array  # g_X, column of the grid's centre, in pixels from 0
+  center_y: jax.Array  # g_Y, row of the grid's centre, in pixels from 0
+  variance: jax.Array  # sigma^2 of the filters, in pixels squared
+  stride: jax.Array  # delta, distance between neighbouring filters, in pixels
+  intensity: jax.Array  # gamma, multiplies what is read, divides what is written
+
+
+def window(raw: jax.Array, size: int, height: int, width: int) -> Window:
+  """Eqs. 21-24: the window that five unconstrained numbers stand for.
+
+  Zeros give a grid over the whole picture, its outermost filters on the corner
+  pixels of a square one, with sigma = gamma = 1.
+
+  Args:
+    raw: [..., 5], g~_X, g~_Y, log sigma^2, log delta~ and log gamma.
+    size: N. A grid of one filter has no stride; N = 1 takes the value of N = 2,
+      which then places nothing.
+    height: H of the picture.
+    width: W of the picture.
+
+  Returns:
+    The window, each of its fields [...].
+  """
+  raw = jnp.clip(raw, -RAW_LIMIT, RAW_LIMIT)
+  x, y, log_variance, log_stride, log_intensity = jnp.moveaxis(raw, -1, 0)
+  return Window(
+    center_x=(width + 1) / 2 * (x + 1) - 1,
+    center_y=(height + 1) / 2 * (y + 1) - 1,
+    variance=jnp.exp(log_variance),
+    stride=(max(height, width) - 1) / max(size - 1, 1) * jnp.exp(log_stride),
+    intensity=jnp.exp(log_intensity),
+  )
+
+
+def centers(center: jax.Array, stride: jax.Array, size: int) -> jax.Array:
+  """Eqs. 19-20: where the filters of one axis stand, in pixels from 0.
+
+  Args:
+    center: [...], the grid's centre on this axis.
+    stride: [...], the distance between filters.
+    size: N.
+
+  Returns:
+    [..., N], increasing along the last axis.
+  """
+  offsets = jnp.arange(size, dtype=center.dtype) - (size - 1) / 2
+  return center[..., None] + offsets * stride[..., None]
+
+
+def filterbank(
+  center: jax.Array, stride: jax.Array, variance: jax.Array, size: int, length: int
+) -> jax.Array:
+  """Eqs. 25-26: the filters of one axis, each normalised over the pixels.
+
+  The exponent is taken relative to the pixel nearest to the filter's centre,
+  (a - mu)^2 - (n - mu)^2 = (a - n) (a + n - 2 mu), so the largest term of the
+  sum is exactly one however far outside the picture the filter stands, and
+  nothing cancels. A filter far outside then reads the nearest edge, which is
+  the limit of the formula.
+
+  Args:
+    center: [...], the grid's centre on this axis, in pixels from 0.
+    stride: [...], the distance between filters.
+    variance: [...], sigma^2.
+    size: N.
+    length: pixels along this axis, W for F_X and H for F_Y.
+
+  Returns:
+    [..., N, length]; every row sums to one.
+  """
+  mean = centers(center, stride, size)[..., None]
+  pixels = jnp.arange(length, dtype=center.dtype)
+  nearest = jax.lax.stop_gradient(jnp.clip(jnp.round(mean), 0, length - 1))
+  excess = (pixels - nearest) * (pixels + nearest - 2 * mean)
+  weights = jnp.exp(-0.5 * excess / variance[..., None, None])
+  return weights / weights.sum(-1, keepdims=True)
+
+
+def filterbanks(window: Window, size: int, height: int, width: int) -> tuple[jax.Array, jax.Array]:
+  """Eqs. 25-26: F_Y [..., N, H] and F_X [..., N, W] of a window."""
+  f_y = filterbank(window.center_y, window.stride, window.variance, size, height)
+  f_x = filterbank(window.center_x, window.stride, window.variance, size, width)
+  return f_y, f_x
+
+
+def read(images: jax.Array, window: Window, size: int) -> jax.Array:
+  """Eq. 27: gamma F_Y x F_X^T, the patch that a window sees.
+
+  Args:
+    images: [..., H, W, C]; all channels are read through the same filters.
+    window: where to look, each field [...].
+    size: N.
+
+  Returns:
+    [..., N, N, C], rows first.
+  """
+  f_y, f_x = filterbanks(window, size, *images.shape[-3:-1])
+  return read_with(images, f_y, f_x, window.intensity)
+
+
+def read_with(images: jax.Array, f_y: jax.Array, f_x: jax.Array, intensity: jax.Array) -> jax.Array:
+  """`read` with filterbanks at hand: [..., H, W, C] to [..., N, N, C]."""
+  rows = jnp.einsum('...nh,...hwc->...nwc', f_y, images)
+  patch = jnp.einsum('...mw,...nwc->...nmc', f_x, rows)
+  return intensity[..., None, None, None] * patch
+
+
+def write(patch: jax.Array, window: Window, height: int, width: int) -> jax.Array:
+  """Eq. 29: (1 / gamma) F_Y^T w F_X, a patch spread over the picture.
+
+  Args:
+    patch: [..., N, N, C], rows first.
+    window: where to write, each field [...].
+    height: H of the picture.
+    width: W of the picture.
+
+  Returns:
+    [..., H, W, C], to be added to the canvas.
+  """
+  f_y, f_x = filterbanks(window, patch.shape[-2], height, width)
+  return write_with(patch, f_y, f_x, window.intensity)
+
+
+def write_with(patch: jax.Array, f_y: jax.Array, f_x: jax.Array, intensity: jax.Array) -> jax.Array:
+  """`write` with filterbanks at hand: [..., N, N, C] to [..., H, W, C]."""
+  patch = patch / intensity[..., None, None, None]
+  columns = jnp.einsum('...mw,...nmc->...nwc', f_x, patch)
+  return jnp.einsum('...nh,...nwc->...hwc', f_y, columns)

@@ -1,0 +1,79 @@
+"""The probability distributions of DRAW as pure functions of arrays.
+
+The letters of the shapes are those of `draw_jax.attention`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+# Probabilities are kept this far from 0 and 1 before a logit is taken of them.
+_MARGIN = 0.01
+
+
+def gaussian_sample(mean: jax.Array, log_std: jax.Array, noise: jax.Array) -> jax.Array:
+  """Eqs. 1-2: a reparameterised draw, mean + std * noise; all of one shape."""
+  return mean + jnp.exp(log_std) * noise
+
+
+def gaussian_kl(mean: jax.Array, log_std: jax.Array) -> jax.Array:
+  """Eq. 11: KL(N(mean, std^2) || N(0, 1)) of each latent, in nats.
+
+  The paper's constant T / 2 belongs to each latent variable; here it is the 1
+  in the sum, so the total over latents and steps is the paper's latent loss.
+  """
+  return 0.5 * (mean**2 + jnp.exp(2 * log_std) - 1) - log_std
+
+
+def gaussian_log_ratio(mean: jax.Array, log_std: jax.Array, noise: jax.Array) -> jax.Array:
+  """The value of log q(z) - log p(z) of each latent at z = mean + std * noise, in nats.
+
+  Its expectation over the noise is `gaussian_kl`; importance weights need the
+  value at the draw itself.
+  """
+  z = gaussian_sample(mean, log_std, noise)
+  return 0.5 * (z**2 - noise**2) - log_std
+
+
+def bernoulli_log_prob(logits: jax.Array, x: jax.Array) -> jax.Array:
+  """Log-likelihood of each value of x under Bernoullis with these logits, in nats.
+
+  For x between 0 and 1 it is minus the cross-entropy that the paper uses for
+  colour, which is no likelihood of the intensities.
+  """
+  return x * logits - jax.nn.softplus(logits)
+
+
+def _bernoulli_sample(logits: jax.Array, key: jax.Array) -> jax.Array:
+  return jax.random.bernoulli(key, jax.nn.sigmoid(logits)).astype(logits.dtype)
+
+
+def _bernoulli_from_mean(mean: jax.Array) -> jax.Array:
+  mean = jnp.clip(mean, _MARGIN, 1 - _MARGIN)
+  return jnp.log(mean) - jnp.log1p(-mean)
+
+
+class Output(NamedTuple):
+  """D(X | c_T), Section 2.2: what the final canvas says about a picture.
+
+  A canvas is [..., H, W, K * C], K of its channels for each of the picture's.
+  """
+
+  channels: int  # K
+  log_prob: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, x -> [..., H, W, C]
+  mean: Callable[[jax.Array], jax.Array]  # canvas -> [..., H, W, C] in [0, 1]
+  sample: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, key -> [..., H, W, C]
+  from_mean: Callable[[jax.Array], jax.Array]  # picture in [0, 1] -> canvas of that mean
+
+
+OUTPUTS = {
+  'bernoulli': Output(
+    channels=1,
+    log_prob=bernoulli_log_prob,
+    mean=jax.nn.sigmoid,
+    sample=_bernoulli_sample,
+    from_mean=_bernoulli_from_mean,
+  ),
+}
