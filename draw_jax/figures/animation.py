@@ -1,0 +1,147 @@
+"""Pictures being drawn: frames, GIF files and films."""
+
+import importlib.util
+import shutil
+import subprocess
+
+import jax
+import numpy as np
+from PIL import Image
+
+from draw_jax.attention import Window
+from draw_jax.figures import files, grid, windows
+
+# Pixels: about as wide as a frame is made when no scale is asked for.
+_FRAME_WIDTH = 640
+
+# What each kind of film is encoded with; yuv420p is what every browser plays.
+_ENCODERS = {
+  '.mp4': ('libx264', ['-crf', '18', '-movflags', '+faststart']),
+  '.webm': ('libvpx-vp9', ['-crf', '30', '-b:v', '0']),
+}
+
+
+def drawing_frames(
+  images,
+  window: Window | None = None,
+  size: int | None = None,
+  *,
+  columns: int | None = None,
+  scale: int | None = None,
+  color=windows.RED,
+) -> np.ndarray:
+  """The frames of an animation in which several pictures are drawn side by side.
+
+  Args:
+    images: [T, n, H, W, C], the pictures after each step.
+    window: where each step wrote, each field [T, n]; None shows no rectangles.
+    size: N of the window's grid; not needed without a window.
+    columns: pictures in a row; None makes the grid about square.
+    scale: pixels of a frame for one of a picture; None gives frames of a
+      moderate size.
+    color: of the rectangles, bytes.
+
+  Returns:
+    uint8 [T, h, w, 3].
+  """
+  num, height, width = images.shape[1:4]
+  columns = columns or grid.default_columns(num)
+  scale = scale or default_scale(columns * width)
+  shown = None if window is None else windows.rectangles(window, size, height, width)
+
+  def frame(t):
+    marked = windows.mark(images[t], jax.tree.map(lambda a: a[t], shown), scale, color)
+    return grid.tile(marked, columns)
+
+  return np.stack([frame(t) for t in range(len(images))])
+
+
+def default_scale(width: int) -> int:
+  """How much to enlarge a grid that is so many pixels of its pictures wide."""
+  return int(np.clip(_FRAME_WIDTH // width, 1, 8))
+
+
+def save_gif(path, frames, *, seconds: float = 5.0, pause: float = 2.0) -> None:
+  """Writes an animation that repeats for ever.
+
+  Args:
+    path: of the file.
+    frames: uint8 [T, h, w, 3].
+    seconds: from the first frame to the last.
+    pause: seconds that the last frame stays.
+  """
+  frames = np.asarray(frames)
+  # One palette for all frames, from a few of them: nothing flickers, the file is small.
+  chosen = frames[np.linspace(0, len(frames) - 1, min(len(frames), 6)).round().astype(int)]
+  palette = Image.fromarray(np.concatenate(chosen)).quantize(256, dither=Image.Dither.NONE)
+  pages = [Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
+  # Times in a GIF are hundredths of a second, and browsers do not go below two of them.
+  step = max(20, 10 * round(100 * seconds / len(frames)))
+  durations = [step] * (len(pages) - 1) + [max(step, round(1000 * pause))]
+  with files.writing(path) as temporary:
+    pages[0].save(
+      temporary,
+      format='GIF',
+      save_all=True,
+      append_images=pages[1:],
+      duration=durations,
+      loop=0,
+      optimize=True,
+    )
+
+
+def save_film(path, frames, *, seconds: float = 5.0, pause: float = 2.0) -> str | None:
+  """Writes an animation as MP4 or WebM, by the suffix, where ffmpeg can.
+
+  Args:
+    path: of the file, ending in .mp4 or .webm.
+    frames: uint8 [T, h, w, 3].
+    seconds: from the first frame to the last.
+    pause: seconds that the last frame stays.
+
+  Returns:
+    None when the file is written, or a sentence that says why it is not.
+  """
+  encoder, options = _ENCODERS[path.suffix]
+  program = find_ffmpeg()
+  if program is None:
+    return f'{path.name} is left out: there is no ffmpeg on the PATH, and no imageio-ffmpeg.'
+  if encoder not in _run(program, '-hide_banner', '-encoders').stdout.decode():
+    return f'{path.name} is left out: {program} has no {encoder} encoder.'
+  frames = _even(np.asarray(frames))
+  rate = len(frames) / seconds
+  still = np.broadcast_to(frames[-1], (max(1, round(pause * rate)), *frames.shape[1:]))
+  height, width = frames.shape[1:3]
+  source = ['-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', f'{width}x{height}', '-r', f'{rate:.4f}']
+  with files.writing(path) as temporary:
+    done = _run(
+      program, '-y', *source, '-i', '-', '-an', '-c:v', encoder, '-pix_fmt', 'yuv420p', *options,
+      str(temporary), stdin=frames.tobytes() + still.tobytes(),
+    )  # fmt: skip
+    if done.returncode:
+      raise OSError(f'{program}: {done.stderr.decode().strip().splitlines()[-1]}')
+  return None
+
+
+def find_ffmpeg() -> str | None:
+  """The ffmpeg on the PATH, else that of the package imageio-ffmpeg, else None."""
+  if program := shutil.which('ffmpeg'):
+    return program
+  if importlib.util.find_spec('imageio_ffmpeg') is None:
+    return None
+  import imageio_ffmpeg
+
+  try:
+    return imageio_ffmpeg.get_ffmpeg_exe()
+  except RuntimeError:  # the package was installed without a binary for this machine
+    return None
+
+
+def _even(frames: np.ndarray) -> np.ndarray:
+  """Repeats the last row or column where needed: yuv420p has even sides only."""
+  height, width = frames.shape[1:3]
+  return np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode='edge')
+
+
+def _run(*command: str, stdin: bytes | None = None) -> subprocess.CompletedProcess:
+  return subprocess.run(command, input=stdin, capture_output=True, check=False)
