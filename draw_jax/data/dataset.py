@@ -1,0 +1,216 @@
+"""From splits to batches that are the same on any number of hosts."""
+
+import zlib
+from collections.abc import Iterator
+
+import grain
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from draw_jax.data.sources import Source
+from draw_jax.data.spec import Spec
+from draw_jax.data.transforms import BINARIZERS, Transform
+from draw_jax.errors import UserError
+
+Batch = dict[str, np.ndarray]
+
+_ENDLESS = 2**62
+_MEAN_EXAMPLES = 10_000
+# Python's lock lets one thread work at a time: a second one only hides waiting for a disk.
+_READ_OPTIONS = grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)
+
+
+def to_device_float(image: jax.Array) -> jax.Array:
+  """Turns bytes into intensities in [0, 1], on the device.
+
+  Args:
+    image: uint8, any shape, 255 for an intensity of one.
+
+  Returns:
+    float32 of the same shape.
+  """
+  return image.astype(jnp.float32) / 255
+
+
+class Dataset:
+  """One dataset: its splits, and batches of them.
+
+  Attributes:
+    name: one of `NAMES`.
+    binarization: 'fixed', 'dynamic', 'threshold' or 'none'; results must carry it.
+    num_classes: of the labels, or None.
+    image_shape: (H, W, C).
+    splits: the names of the splits that are there.
+  """
+
+  def __init__(self, spec: Spec, sources: dict[str, Source], binarization: str):
+    self.name = spec.name
+    self.binarization = binarization
+    self.num_classes = spec.num_classes
+    self.splits = tuple(sources)
+    self._sources = sources
+    self._transform = spec.transform
+    self.image_shape = self._eval_view('train').example(0)['image'].shape
+
+  def num_examples(self, split: str) -> int:
+    """Returns the number of examples of a split."""
+    return len(self._source(split))
+
+  def train_batches(
+    self,
+    batch_size: int,
+    *,
+    seed: int,
+    start_step: int = 0,
+    split: str = 'train',
+    process_index: int = 0,
+    process_count: int = 1,
+  ) -> Iterator[Batch]:
+    """Returns an endless iterator of shuffled batches.
+
+    The global batch of a step depends on the seed and the step alone. Each process gets an equal
+    run of it, in order, so that the processes' batches, one after the other, are the global batch.
+
+    Args:
+      batch_size: of the global batch, B.
+      seed: of the order and of every random transform.
+      start_step: the step of the first batch.
+      split: which split.
+      process_index: of this process.
+      process_count: the number of processes; B must be a multiple.
+
+    Returns:
+      Iterator of 'image' uint8 [B / process_count, H, W, C] and, where the dataset has labels,
+      'label' int32 [B / process_count].
+    """
+    view = _View(self._source(split), self._chain(split, training=True), seed, shuffled=True)
+    local = _local_size(batch_size, process_count)
+
+    def batch(step: int) -> Batch:
+      first = step * batch_size + process_index * local
+      return _stack([view.example(position) for position in range(first, first + local)])
+
+    return _iterate(batch, start_step, _ENDLESS)
+
+  def eval_batches(
+    self, split: str, batch_size: int, *, process_index: int = 0, process_count: int = 1
+  ) -> Iterator[Batch]:
+    """Returns an iterator over each example of a split once, in order.
+
+    Random transforms are drawn from a fixed seed, so that each pass sees the same pixels.
+
+    Args:
+      split: which split.
+      batch_size: of the global batch, B.
+      process_index: of this process.
+      process_count: the number of processes; B must be a multiple.
+
+    Returns:
+      Iterator of batches as in `train_batches`, with 'mask' bool [B / process_count], which is
+      False for the padding of the last batch. Every process yields equally many.
+    """
+    view = self._eval_view(split)
+    total = self.num_examples(split)
+    local = _local_size(batch_size, process_count)
+
+    def batch(step: int) -> Batch:
+      positions = step * batch_size + process_index * local + np.arange(local)
+      examples = [view.example(int(i)) for i in np.minimum(positions, total - 1)]
+      return _stack(examples) | {'mask': positions < total}
+
+    return _iterate(batch, 0, -(-total // batch_size))
+
+  def mean_image(self, split: str = 'train') -> np.ndarray:
+    """Returns float32 [H, W, C], the mean of up to 10,000 examples in [0, 1]."""
+    view = self._eval_view(split)
+    total = self.num_examples(split)
+    # Spread over the split, which may be sorted by class.
+    chosen = np.unique(np.linspace(0, total - 1, min(total, _MEAN_EXAMPLES)).astype(int))
+    mean = np.zeros(self.image_shape)
+    for index in chosen:
+      mean += view.example(int(index))['image']
+    return (mean / (255 * len(chosen))).astype(np.float32)
+
+  def _source(self, split: str) -> Source:
+    if split not in self._sources:
+      raise UserError(f'{self.name} has no split {split!r}: it has {", ".join(self.splits)}')
+    return self._sources[split]
+
+  def _chain(self, split: str, training: bool) -> tuple[Transform, ...]:
+    binarizer = BINARIZERS[self.binarization]
+    if self._transform is None:
+      return (binarizer,)
+    return (self._transform(self._source(split), training), binarizer)
+
+  def _eval_view(self, split: str) -> '_View':
+    seed = zlib.crc32(f'{self.name}/{split}'.encode())
+    source = self._source(split)
+    return _View(source, self._chain(split, training=False), seed, shuffled=False)
+
+
+class _View:
+  """An endless row of examples, each a function of the seed and its position alone."""
+
+  def __init__(
+    self, source: Source, transforms: tuple[Transform, ...], seed: int, *, shuffled: bool
+  ):
+    self._source = source
+    self._transforms = transforms
+    self._seed = seed
+    self._shuffled = shuffled
+    self._order = (-1, None)  # the last epoch asked for, and its order
+
+  def example(self, position: int) -> dict[str, np.ndarray]:
+    index = self._index(position)
+    example = self._source[index] | {'index': index}
+    rng = np.random.Generator(np.random.Philox(key=[self._seed, position]))
+    for transform in self._transforms:
+      example = transform(example, rng)
+    return example
+
+  def _index(self, position: int) -> int:
+    if not self._shuffled:
+      return position
+    epoch, place = divmod(position, len(self._source))
+    # One assignment, so that threads never see the order of another epoch.
+    cached = self._order
+    if cached[0] != epoch:
+      order = np.random.default_rng([self._seed, epoch]).permutation(len(self._source))
+      self._order = cached = (epoch, order)
+    return int(cached[1][place])
+
+
+class _Steps:
+  """What Grain wants to see of batches that can be made in any order."""
+
+  def __init__(self, batch, length: int):
+    self._batch = batch
+    self._length = length
+
+  def __len__(self) -> int:
+    return self._length
+
+  def __getitem__(self, step: int) -> Batch:
+    return self._batch(step)
+
+
+def _iterate(batch, start: int, stop: int) -> Iterator[Batch]:
+  steps = grain.MapDataset.source(_Steps(batch, stop))[start:]
+  return iter(steps.to_iter_dataset(_READ_OPTIONS))
+
+
+def _stack(examples: list[dict[str, np.ndarray]]) -> Batch:
+  batch = {'image': np.stack([example['image'] for example in examples])}
+  if 'label' in examples[0]:
+    batch['label'] = np.array([example['label'] for example in examples], np.int32)
+  return batch
+
+
+def _local_size(batch_size: int, process_count: int) -> int:
+  if batch_size < 1 or batch_size % process_count:
+    raise UserError(
+      f'a batch size of {batch_size} does not divide among {process_count} processes: '
+      'give a multiple of their number'
+    )
+  return batch_size // process_count

@@ -1,0 +1,76 @@
+"""Preparing published files once, and opening what was prepared."""
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from draw_jax.data import sources
+from draw_jax.data.published import PublishedBuilder
+from draw_jax.errors import UserError
+
+
+def prepare(
+  builder_class: type[PublishedBuilder],
+  data_dir: str | None = None,
+  manual_dir: str | None = None,
+) -> PublishedBuilder:
+  """Turns published files into records; does nothing if that was done before.
+
+  TFDS writes to a folder of another name and renames it at the end, so an interrupted
+  preparation is never taken for a finished one.
+
+  Args:
+    builder_class: of the dataset.
+    data_dir: where prepared datasets live; TFDS's own default if None.
+    manual_dir: a folder that holds the published files; None to download them.
+
+  Returns:
+    The builder, ready to be read.
+  """
+  builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
+  if not builder.is_prepared():
+    builder.download_and_prepare()
+  return builder
+
+
+def load(
+  builder_class: type[PublishedBuilder], data_dir: str | None, splits: dict[str, str]
+) -> dict[str, sources.Source]:
+  """Returns prepared splits, after preparing them if need be.
+
+  Args:
+    builder_class: of the dataset.
+    data_dir: where prepared datasets live; TFDS's own default if None.
+    splits: by name, which records belong to it, in TFDS's notation.
+  """
+  builder = ensure_prepared(builder_class, data_dir)
+  return {
+    name: sources.from_records(builder.as_data_source(records)) for name, records in splits.items()
+  }
+
+
+def ensure_prepared(
+  builder_class: type[PublishedBuilder], data_dir: str | None
+) -> PublishedBuilder:
+  """Returns a builder that can be read; process 0 prepares it while the others wait."""
+  if jax.process_count() == 1:
+    return prepare(builder_class, data_dir)
+  error = None
+  if jax.process_index() == 0:
+    try:
+      prepare(builder_class, data_dir)
+    except UserError as caught:
+      error = caught
+  # The others must learn of a failure too, or they would wait for ever.
+  failed = multihost_utils.broadcast_one_to_all(np.array(error is not None))
+  if error is not None:
+    raise error
+  if failed:
+    raise UserError(f'process 0 could not prepare {builder_class.dataset}: see its message')
+  builder = builder_class(data_dir=data_dir)
+  if not builder.is_prepared():
+    raise UserError(
+      f'{builder.data_dir} is not there for process {jax.process_index()}: give a --data_dir that '
+      f'all hosts share, or prepare it on each; {builder.command}'
+    )
+  return builder

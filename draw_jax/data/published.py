@@ -1,0 +1,183 @@
+"""Files as their publishers ship them, and the TFDS builders that turn them into records."""
+
+import dataclasses
+import gzip
+import hashlib
+import pathlib
+import shutil
+import urllib.request
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from draw_jax.data.sources import Example
+from draw_jax.errors import UserError
+
+_TIMEOUT = 10  # seconds, for a server to answer
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedFile:
+  """One file of a publisher.
+
+  Attributes:
+    url: where the publisher keeps it; its last part is the name of the file.
+    size: of the published file, in bytes.
+    sha256: of the published file.
+    folder: the folder that an archive unpacks to, which may stand for the archive.
+    optional: whether a manual directory may lack it.
+  """
+
+  url: str
+  size: int
+  sha256: str
+  folder: str | None = None
+  optional: bool = False
+
+  @property
+  def name(self) -> str:
+    return self.url.rpartition('/')[2]
+
+
+class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+  """Base of the builders: finds the files, and writes what `read` yields to array_record.
+
+  A subclass states the attributes below and `read`. Its records keep the publisher's order.
+  """
+
+  VERSION = tfds.core.Version('1.0.0')
+  dataset: str  # the name that users know it by
+  page: str  # the publisher's page
+  files: tuple[PublishedFile, ...]
+  image_shape: tuple[int, int, int]
+  labelled: bool = False
+  ordered: bool = True  # whether `read` always yields in the same order
+
+  def __init__(self, *, data_dir: str | None = None, manual_dir: str | None = None, **kwargs: Any):
+    """Constructs the builder.
+
+    Args:
+      data_dir: where prepared datasets live; TFDS's own default if None.
+      manual_dir: a folder that holds the published files; None to download them.
+      **kwargs: for TFDS.
+    """
+    self.manual_dir = None if manual_dir is None else pathlib.Path(manual_dir).expanduser()
+    super().__init__(data_dir=data_dir, file_format='array_record', **kwargs)
+
+  @property
+  def url_infos(self) -> dict[str, Any]:
+    """The registered checksums, as TFDS's download manager wants them."""
+    info = tfds.core.download.checksums.UrlInfo
+    return {
+      file.url: info(tfds.core.utils.Size(file.size), file.sha256, file.name)
+      for file in self.files
+    }
+
+  @property
+  def command(self) -> str:
+    """The command that prepares the dataset from files got by hand."""
+    return f'python -m draw_jax.prepare --dataset={self.dataset} --manual_dir=DIR'
+
+  def read(self, paths: dict[str, pathlib.Path]) -> dict[str, Iterable[tuple[Any, Example]]]:
+    """Reads the published files.
+
+    Args:
+      paths: the place of each file, by its published name.
+
+    Returns:
+      By split, (key, example) pairs. What can be checked without going through all the examples
+      is checked before it returns.
+    """
+    raise NotImplementedError
+
+  def _info(self) -> tfds.core.DatasetInfo:
+    features = {'image': tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8)}
+    if self.labelled:
+      features['label'] = tfds.features.Scalar(dtype=np.int32)
+    return tfds.core.DatasetInfo(
+      builder=self,
+      features=tfds.features.FeaturesDict(features),
+      homepage=self.page,
+      disable_shuffling=self.ordered,
+    )
+
+  def _split_generators(self, dl_manager: Any) -> dict[str, Iterable[tuple[Any, Example]]]:
+    if self.manual_dir is not None:
+      return self.read(self._find())
+    return self.read({file.name: self._download(dl_manager, file) for file in self.files})
+
+  def _generate_examples(self, **kwargs: Any) -> None:
+    raise NotImplementedError('the splits carry their own generators')
+
+  def _download(self, dl_manager: Any, file: PublishedFile) -> pathlib.Path:
+    """Returns the place of a downloaded file, which TFDS has checked."""
+    downloads = pathlib.Path(dl_manager.download_dir)
+    by_hand = f'get {file.name} from {self.page} into DIR, then run\n  {self.command}'
+    try:
+      if not any(file.sha256 in info.read_text() for info in downloads.rglob('*.INFO')):
+        # TFDS tries for minutes to reach a server that is not there.
+        request = urllib.request.Request(file.url, method='HEAD')
+        urllib.request.urlopen(request, timeout=_TIMEOUT).close()
+      return pathlib.Path(dl_manager.download(file.url))
+    except tfds.core.download.download_manager.NonMatchingChecksumError:
+      raise UserError(f'{file.url} has a wrong checksum: {by_hand}') from None
+    except (tfds.download.DownloadError, OSError) as error:
+      raise UserError(f'{file.url} cannot be downloaded ({error}): {by_hand}') from None
+    finally:
+      for leftover in downloads.rglob('*.tmp.*'):
+        shutil.rmtree(leftover)
+
+  def _find(self) -> dict[str, pathlib.Path]:
+    """Returns the place of each file in the manual directory."""
+    if not self.manual_dir.is_dir():
+      raise UserError(f'{self.manual_dir} is not a folder: give one that holds the files')
+    own = self.manual_dir / self.dataset
+    root = own if own.is_dir() else self.manual_dir
+    paths = {}
+    for file in self.files:
+      for name in filter(None, (file.folder, file.name)):
+        if (root / name).exists():
+          paths[file.name] = root / name
+          break
+      else:
+        if not file.optional:
+          raise UserError(
+            f'{root / file.name} is missing: get {file.name} from {self.page} into DIR, then run'
+            f'\n  {self.command}'
+          )
+    return paths
+
+
+def read_gzip(path: pathlib.Path) -> bytes:
+  """Returns what a gzip file holds."""
+  try:
+    return gzip.decompress(pathlib.Path(path).read_bytes())
+  except EOFError:
+    raise UserError(f'{path} is truncated: get it again') from None
+  except (gzip.BadGzipFile, zlib.error) as error:
+    raise UserError(f'{path} is not a sound gzip file ({error}): get it again') from None
+
+
+def check_content(path: pathlib.Path, content: bytes, sha256: str) -> None:
+  """Compares a file's (uncompressed) content with the registered checksum."""
+  _compare(path, hashlib.sha256(content).hexdigest(), sha256)
+
+
+def check_file(path: pathlib.Path, file: PublishedFile) -> None:
+  """Compares a file with its registered size and checksum."""
+  size = path.stat().st_size
+  if size != file.size:
+    raise UserError(f'{path} has {size} bytes, the published file {file.size}: get it again')
+  with open(path, 'rb') as stream:
+    _compare(path, hashlib.file_digest(stream, 'sha256').hexdigest(), file.sha256)
+
+
+def _compare(path: pathlib.Path, found: str, registered: str) -> None:
+  if found != registered:
+    raise UserError(
+      f'{path} has a wrong checksum: sha256 {found[:12]}..., registered {registered[:12]}...; '
+      'get it again'
+    )
