@@ -74,10 +74,9 @@ def samples(images, columns: int | None = None, nearest_images=None) -> page.Pag
       last column, shown to the right of it; None shows no such column.
   """
   images = np.asarray(images)
-  height, width = images.shape[1:3]
   columns = columns or grid.default_columns(len(images))
   sheet = grid.tile(images, columns, _GAP)
-  extra = 0 if nearest_images is None else _APART + width
+  extra = 0 if nearest_images is None else _APART + images.shape[2]
   result = page.Page(sheet.shape[1] + extra, sheet.shape[0])
   result.picture(sheet, 0, 0)
   if nearest_images is not None:

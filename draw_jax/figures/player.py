@@ -1,0 +1,78 @@
+"""A web page that plays the drawing of many pictures side by side, all in one file."""
+
+import base64
+import importlib.resources
+import io
+import json
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from draw_jax.attention import Window
+from draw_jax.figures import files, grid, windows
+
+
+class Section(NamedTuple):
+  """n drawings with a heading."""
+
+  title: str
+  images: np.ndarray  # [T, n, H, W, C], the pictures after each step
+  write: Window | None = None  # where each step wrote, each field [T, n]
+  write_size: int = 0  # N of the writing grid
+  read: Window | None = None  # where each step read, each field [T, n]
+  read_size: int = 0  # N of the reading grid
+  targets: np.ndarray | None = None  # [n, H, W, C], what is reconstructed, shown beside it
+  kl: np.ndarray | None = None  # [T, n], nats of each step
+
+
+def html(title: str, sections: list[Section]) -> str:
+  """The page as text: pictures, script and style are in it, and it asks for nothing else."""
+  data = {'title': title, 'sections': [_section(section) for section in sections]}
+  # A '</script>' in a title must not end the element that holds the data.
+  text = json.dumps(data, separators=(',', ':')).replace('<', '\\u003c')
+  template = importlib.resources.files('draw_jax.figures').joinpath('player.html')
+  return template.read_text('utf-8').replace('/*DATA*/', text)
+
+
+def save(path, title: str, sections: list[Section]) -> None:
+  """Writes the page."""
+  with files.writing(path) as temporary:
+    temporary.write_text(html(title, sections), 'utf-8')
+
+
+def _section(section: Section) -> dict:
+  images = np.asarray(section.images)
+  steps, num, height, width, _ = images.shape
+  result = {
+    'title': section.title,
+    'steps': steps,
+    'height': height,
+    'width': width,
+    'frames': [_png(images[:, i].reshape(steps * height, width, -1)) for i in range(num)],
+    'write': _rectangles(section.write, section.write_size, height, width),
+    'read': _rectangles(section.read, section.read_size, height, width),
+  }
+  if section.targets is not None:
+    result['targets'] = [_png(target) for target in np.asarray(section.targets)]
+  if section.kl is not None:
+    kl = np.asarray(section.kl, float)
+    result |= {'kl': kl.T.round(3).tolist(), 'klMax': max(kl.max(), 1e-6)}
+  return result
+
+
+def _rectangles(window: Window | None, size: int, height: int, width: int):
+  """[n][T][5]: left, top, right, bottom and line width in pixels."""
+  if window is None:
+    return None
+  shown = np.stack(windows.rectangles(window, size, height, width), -1)
+  return shown.transpose(1, 0, 2).round(2).tolist()
+
+
+def _png(image: np.ndarray) -> str:
+  """A picture [H, W, C] as a data address, in gray where it is gray."""
+  pixels = grid.rgb(image)
+  pixels = pixels if image.shape[-1] == 3 else pixels[..., 0]
+  buffer = io.BytesIO()
+  Image.fromarray(pixels).save(buffer, format='PNG', optimize=True)
+  return 'data:image/png;base64,' + base64.b64encode(buffer.getvalue()).decode()
