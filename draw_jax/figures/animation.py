@@ -56,6 +56,48 @@ def drawing_frames(
   return np.stack([frame(t) for t in range(len(images))])
 
 
+def reconstruction_frames(
+  targets,
+  images,
+  read: Window | None = None,
+  write: Window | None = None,
+  sizes: tuple[int, int] = (0, 0),
+  *,
+  columns: int | None = None,
+  scale: int | None = None,
+) -> np.ndarray:
+  """The frames of an animation in which pictures are read, on the left, and drawn again.
+
+  Args:
+    targets: [n, H, W, C], the pictures that are encoded.
+    images: [T, n, H, W, C], their reconstructions after each step.
+    read: where each step read, each field [T, n]; shown in green.
+    write: where each step wrote, each field [T, n]; shown in red.
+    sizes: N of the reading and of the writing grid.
+    columns: pairs in a row; None makes the grid about square.
+    scale: pixels of a frame for one of a picture; None gives frames of a
+      moderate size.
+
+  Returns:
+    uint8 [T, h, w, 3].
+  """
+  num, height, width = images.shape[1:4]
+  columns = columns or max(1, grid.default_columns(num) // 2)
+  scale = scale or default_scale(2 * columns * width)
+  sides = [
+    None if window is None else windows.rectangles(window, size, height, width)
+    for window, size in zip((read, write), sizes, strict=True)
+  ]
+
+  def frame(t):
+    read, write = jax.tree.map(lambda a: a[t], sides)
+    left = windows.mark(targets, read, scale, windows.GREEN)
+    right = windows.mark(images[t], write, scale, windows.RED)
+    return grid.tile(np.concatenate([left, right], 2), columns, padding=4)
+
+  return np.stack([frame(t) for t in range(len(images))])
+
+
 def default_scale(width: int) -> int:
   """How much to enlarge a grid that is so many pixels of its pictures wide."""
   return int(np.clip(_FRAME_WIDTH // width, 1, 8))

@@ -113,3 +113,24 @@ def _rows(lines, kl, columns: int) -> page.Page:
   words = 'Time' if kl is None else 'Time (bars: KL of each step)'
   sheet.arrow(_MARGIN, y, total / 2, y, words=words)
   return sheet
+
+
+def interpolation(first, ways, last) -> page.Page:
+  """Ways between pictures: where each starts, what the network draws, where it goes.
+
+  Args:
+    first: [n, H, W, C], the pictures on the left.
+    ways: [n, K, H, W, C], drawn ones from the first to the last.
+    last: [n, H, W, C], the pictures on the right.
+  """
+  num, between, height, width, _ = np.shape(ways)
+  step_x, step_y, apart = width + _GAP, height + _GAP, 3 * _GAP
+  total = 2 * _MARGIN + (between + 2) * step_x - _GAP + 2 * apart
+  sheet = page.Page(total, 2 * _MARGIN + num * step_y - _GAP)
+  for i in range(num):
+    y = _MARGIN + i * step_y
+    sheet.picture(first[i], _MARGIN, y)
+    for k in range(between):
+      sheet.picture(ways[i][k], _MARGIN + (k + 1) * step_x + apart, y)
+    sheet.picture(last[i], _MARGIN + (between + 1) * step_x + 2 * apart, y)
+  return sheet

@@ -1,0 +1,62 @@
+r"""Makes the paper's figures, and others, from a trained network.
+
+python -m draw_jax.figures --workdir=DIR --output=OUT
+python -m draw_jax.figures --workdir=DIR --output=OUT --figure=sequences,player
+python -m draw_jax.figures --workdir=DIR --output=OUT --figure=curves --compare=DIR2,DIR3
+"""
+
+import pathlib
+
+from absl import flags
+
+from draw_jax import errors
+from draw_jax.figures import gallery, runs
+
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
+_MODEL = flags.DEFINE_string('model', None, 'Name of a shipped model, in place of a workdir.')
+_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
+_DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where prepared datasets live.')
+_OUTPUT = flags.DEFINE_string('output', None, 'Folder for the figures.', required=True)
+_FIGURE = flags.DEFINE_list('figure', 'all', f'all, or some of {", ".join(gallery.FIGURES)}.')
+_NUM = flags.DEFINE_integer('num', 8, 'Examples, or rows, of a figure.', lower_bound=1)
+_SEED = flags.DEFINE_integer('seed', 0, 'The same seed gives the same pictures.', lower_bound=0)
+_BINARY = flags.DEFINE_bool('binary', False, 'Draw the pixels instead of showing their means.')
+_NPZ = flags.DEFINE_bool('npz', False, 'Also write the arrays.')
+_IMAGE = flags.DEFINE_string('image', None, 'Picture file for the figures filters and zooming.')
+_COMPARE = flags.DEFINE_list('compare', [], 'Workdirs of further runs for the figure curves.')
+
+
+def main(argv) -> None:
+  """Makes the figures asked for."""
+  if argv[1:]:
+    raise errors.UserError(f'unknown arguments {" ".join(argv[1:])}: see --help.')
+  everything = _FIGURE.value == ['all']
+  names = list(gallery.FIGURES) if everything else _FIGURE.value
+  for name in names:
+    if name not in gallery.FIGURES:
+      raise errors.UserError(
+        f'--figure={name} is not known: give all, or some of {", ".join(gallery.FIGURES)}.'
+      )
+  options = gallery.Options(
+    output=pathlib.Path(_OUTPUT.value),
+    num=_NUM.value,
+    seed=_SEED.value,
+    binary=_BINARY.value,
+    npz=_NPZ.value,
+    image=_IMAGE.value,
+    compare=tuple(_COMPARE.value),
+  )
+  run = runs.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value, _DATA_DIR.value)
+  for name in names:
+    try:
+      gallery.FIGURES[name](run, options)
+      print(f'{name}: done')
+    except errors.UserError as error:
+      if not everything:
+        raise
+      print(f'{name}: left out. {error}')
+  print(f'The figures are in {options.output}.')
+
+
+if __name__ == '__main__':
+  errors.run(main)

@@ -1,0 +1,231 @@
+"""Every figure by its name: what a run has to give for it, and the files that come of it."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import tqdm
+from PIL import Image, UnidentifiedImageError
+
+from draw_jax import metrics
+from draw_jax.errors import UserError
+from draw_jax.figures import (
+  animation,
+  curves,
+  explain,
+  files,
+  neighbours,
+  page,
+  passes,
+  player,
+  sequences,
+)
+from draw_jax.figures.runs import Run
+
+_COLUMNS = 10  # of the grid of samples
+_BETWEEN = 9  # pictures of an interpolation
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What the user can choose.
+
+  Attributes:
+    output: the folder for all files.
+    num: examples, or rows, of a figure.
+    seed: of all randomness.
+    binary: show pictures drawn from the pixels' distributions, not their means.
+    npz: also write the arrays.
+    image: a picture file for the figures that explain attention; None takes one
+      of the run's.
+    compare: workdirs of further runs for the curves.
+  """
+
+  output: pathlib.Path
+  num: int = 8
+  seed: int = 0
+  binary: bool = False
+  npz: bool = False
+  image: str | None = None
+  compare: tuple[str, ...] = ()
+
+
+def make_sequences(run: Run, options: Options) -> None:
+  """Figs. 1, 7 and 10."""
+  drawing = _generate(run, options)
+  page.save(
+    sequences.sequences(drawing.images, drawing.write, run.model.write_size),
+    options.output / 'sequences',
+  )
+  _save_arrays(options, 'sequences', drawing)
+
+
+def make_samples(run: Run, options: Options) -> None:
+  """Figs. 6, 8, 9 and 12; without neighbours where the training set is not at hand."""
+  num = options.num * _COLUMNS
+  images = passes.generate(
+    run.model, run.params, num, options.seed, trace=False, binary=options.binary
+  ).images[0]
+  beside = images[_COLUMNS - 1 :: _COLUMNS]
+  arrays = {'images': images}
+  try:
+    chunks = run.training_pictures()
+    bar = tqdm.tqdm(chunks, 'searching neighbours', unit='chunk', disable=None)
+    index, distance, found = neighbours.nearest(beside, bar)
+    arrays |= {'nearest': found, 'nearest_index': index, 'nearest_distance': distance}
+  except UserError as error:
+    print(f'samples: without nearest neighbours. {error}')
+    found = None
+  page.save(neighbours.samples(images, _COLUMNS, found), options.output / 'samples')
+  if options.npz:
+    save_npz(options.output / 'samples.npz', **arrays)
+
+
+def make_filters(run: Run, options: Options) -> None:
+  """Fig. 3."""
+  page.save(explain.explainer(_picture(run, options)), options.output / 'filters')
+
+
+def make_zooming(run: Run, options: Options) -> None:
+  """Fig. 4."""
+  page.save(explain.zooming(_picture(run, options)), options.output / 'zooming')
+
+
+def make_curves(run: Run, options: Options) -> None:
+  """Fig. 11."""
+  if run.workdir is None:
+    raise UserError('the learning curve needs the metrics.jsonl of a --workdir.')
+  rows = {}
+  for workdir in (run.workdir, *map(pathlib.Path, options.compare)):
+    rows[_unused(workdir.resolve().name, rows)] = metrics.read(workdir)
+    if not next(reversed(rows.values())):
+      raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
+  page.save(curves.curves(rows), options.output / 'curves')
+
+
+def make_reconstructions(run: Run, options: Options) -> None:
+  """Reading beside writing, and the KL of each step."""
+  targets, drawing = _reconstruct(run, options)
+  sizes = (run.model.read_size, run.model.write_size)
+  figure = sequences.reconstructions(
+    targets, drawing.images, drawing.kl, drawing.read, drawing.write, sizes
+  )
+  page.save(figure, options.output / 'reconstructions')
+  _save_arrays(options, 'reconstructions', drawing, targets=targets)
+
+
+def make_interpolation(run: Run, options: Options) -> None:
+  """Ways between pictures through the latents."""
+  ends = run.pictures(2 * options.num, options.seed)
+  first, last = np.split(ends, 2)
+  ways = passes.interpolate(run.model, run.params, first, last, _BETWEEN, options.seed)
+  page.save(sequences.interpolation(first, ways, last), options.output / 'interpolation')
+  if options.npz:
+    save_npz(options.output / 'interpolation.npz', first=first, ways=ways, last=last)
+
+
+def make_animations(run: Run, options: Options) -> None:
+  """The drawing of samples and of reconstructions."""
+  drawing = _generate(run, options)
+  frames = animation.drawing_frames(drawing.images, drawing.write, run.model.write_size)
+  save_animation(options.output / 'drawing', frames)
+  targets, drawing = _reconstruct(run, options)
+  frames = animation.reconstruction_frames(
+    targets,
+    drawing.images,
+    drawing.read,
+    drawing.write,
+    (run.model.read_size, run.model.write_size),
+  )
+  save_animation(options.output / 'reconstruction', frames)
+
+
+def make_player(run: Run, options: Options) -> None:
+  """The web page; without reconstructions where the data are not at hand."""
+  drawing = _generate(run, options)
+  size = run.model.write_size
+  parts = [player.Section('Drawn from the prior', drawing.images, drawing.write, size)]
+  try:
+    targets, drawing = _reconstruct(run, options)
+    parts.append(
+      player.Section(
+        'Reconstructions: read in green, written in red, KL of each step',
+        drawing.images,
+        drawing.write,
+        size,
+        drawing.read,
+        run.model.read_size,
+        targets,
+        drawing.kl,
+      )
+    )
+  except UserError as error:
+    print(f'player: without reconstructions. {error}')
+  player.save(options.output / 'player.html', f'DRAW: {run.name}', parts)
+
+
+FIGURES: dict[str, Callable[[Run, Options], None]] = {
+  'sequences': make_sequences,
+  'samples': make_samples,
+  'filters': make_filters,
+  'zooming': make_zooming,
+  'curves': make_curves,
+  'reconstructions': make_reconstructions,
+  'interpolation': make_interpolation,
+  'animations': make_animations,
+  'player': make_player,
+}
+
+
+def save_animation(stem: pathlib.Path, frames: np.ndarray) -> None:
+  """Writes `stem`.gif and, where an encoder is there, `stem`.mp4 and `stem`.webm."""
+  animation.save_gif(stem.with_suffix('.gif'), frames)
+  for suffix in ('.mp4', '.webm'):
+    if reason := animation.save_film(stem.with_suffix(suffix), frames):
+      print(reason)
+
+
+def save_npz(path: pathlib.Path, **arrays) -> None:
+  """Writes arrays by name, compressed; those that are None are left out."""
+  with files.writing(path) as temporary:
+    np.savez_compressed(temporary, **{k: v for k, v in arrays.items() if v is not None})
+
+
+def _save_arrays(options: Options, name: str, drawing: passes.Drawing, **more) -> None:
+  if not options.npz:
+    return
+  for kind in ('write', 'read'):
+    if (window := getattr(drawing, kind)) is not None:
+      more |= {f'{kind}_{field}': a for field, a in window._asdict().items()}
+  save_npz(options.output / f'{name}.npz', images=drawing.images, kl=drawing.kl, **more)
+
+
+def _generate(run: Run, options: Options) -> passes.Drawing:
+  return passes.generate(run.model, run.params, options.num, options.seed, binary=options.binary)
+
+
+def _reconstruct(run: Run, options: Options) -> tuple[np.ndarray, passes.Drawing]:
+  targets = run.pictures(options.num, options.seed)
+  drawing = passes.reconstruct(run.model, run.params, targets, options.seed, binary=options.binary)
+  return targets, drawing
+
+
+def _picture(run: Run, options: Options) -> np.ndarray:
+  """The picture [H, W, C] on which attention is explained."""
+  if options.image is None:
+    return run.pictures(1, options.seed)[0]
+  try:
+    with Image.open(options.image) as image:
+      image = image.convert('RGB')
+      # A print of 12 x 12 filters shows more on a small picture.
+      image.thumbnail((100, 100))
+      return np.asarray(image)
+  except (OSError, UnidentifiedImageError) as error:
+    raise UserError(f'--image={options.image} cannot be read as a picture: {error}') from error
+
+
+def _unused(name: str, taken) -> str:
+  """The name, or with a number where it is taken."""
+  number = sum(other == name or other.startswith(f'{name} (') for other in taken)
+  return f'{name} ({number + 1})' if number else name

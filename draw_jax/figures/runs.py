@@ -1,0 +1,85 @@
+"""A trained network with its data, from a workdir or by the name of a shipped model."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from draw_jax import checkpoint, data, tasks
+from draw_jax.errors import UserError
+from draw_jax.model import DRAW
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """What pictures are made from.
+
+  Attributes:
+    name: to be shown.
+    model: the network, with the T that it was trained with.
+    params: its parameters.
+    config: of the run.
+    workdir: where it was trained, or None for a shipped model.
+    data_dir: where prepared datasets live; None for TFDS's own default.
+  """
+
+  name: str
+  model: DRAW
+  params: Any
+  config: Any
+  workdir: pathlib.Path | None
+  data_dir: str | None = None
+
+  @functools.cached_property
+  def dataset(self) -> data.Dataset:
+    """The dataset that the network was trained on."""
+    return data.open_dataset(data_dir=self.data_dir, **self.config.data)
+
+  def pictures(self, num: int, seed: int) -> np.ndarray:
+    """Some pictures [num, H, W, C] in [0, 1] that the network was not trained on."""
+    # Shuffled: a split may be sorted by class.
+    batches = self.dataset.train_batches(num, seed=seed, split=self.config.eval.split)
+    return next(batches)['image'].astype(np.float32) / 255
+
+  def training_pictures(self, size: int = 2048) -> Iterator[np.ndarray]:
+    """All training pictures, uint8, in chunks of at most `size`."""
+    for batch in self.dataset.eval_batches('train', size):
+      yield batch['image'][batch['mask']]
+
+
+def find(
+  workdir: str | None, model: str | None, which: str = 'best', data_dir: str | None = None
+) -> Run:
+  """The run of a workdir, or a shipped model by its name: one of them must be given.
+
+  Args:
+    workdir: of a training run.
+    model: the name of a shipped model.
+    which: checkpoint of the workdir: 'best', 'latest' or a step.
+    data_dir: where prepared datasets live.
+  """
+  if (workdir is None) == (model is None):
+    raise UserError('Give either --workdir=DIR of a training run or --model=NAME.')
+  if model is not None:
+    raise UserError(
+      f'--model={model}: no models are shipped yet. Train one and give its --workdir.'
+    )
+  loaded = checkpoint.load(workdir, which)
+  task = tasks.create(loaded.config.model, loaded.image_shape, loaded.num_classes)
+  network = getattr(task, 'model', None)
+  if not isinstance(network, DRAW):
+    raise UserError(
+      f'{workdir} holds no DRAW network: it was trained as {loaded.config.model.name}.'
+    )
+  workdir = pathlib.Path(workdir)
+  return Run(
+    name=workdir.resolve().name,
+    model=network.clone(steps=loaded.steps),
+    params=loaded.params,
+    config=loaded.config,
+    workdir=workdir,
+    data_dir=data_dir,
+  )

@@ -1,0 +1,53 @@
+"""Draws pictures from a trained network.
+
+    python -m draw_jax.sample --workdir=DIR --output=OUT --num=64 --seed=0
+
+writes OUT/samples.png, a grid, and OUT/samples.gif, the drawing of the first few.
+"""
+
+import pathlib
+
+from absl import flags
+
+from draw_jax import errors
+from draw_jax.figures import animation, gallery, grid, passes, runs
+
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
+_MODEL = flags.DEFINE_string('model', None, 'Name of a shipped model, in place of a workdir.')
+_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
+_OUTPUT = flags.DEFINE_string('output', None, 'Folder for the pictures.', required=True)
+_NUM = flags.DEFINE_integer('num', 64, 'How many pictures.', lower_bound=1)
+_COLUMNS = flags.DEFINE_integer('columns', None, 'Pictures in a row of the grid.', lower_bound=1)
+_SEED = flags.DEFINE_integer('seed', 0, 'The same seed gives the same pictures.', lower_bound=0)
+_BINARY = flags.DEFINE_bool('binary', False, 'Draw the pixels instead of showing their means.')
+_NPZ = flags.DEFINE_bool('npz', False, 'Also write samples.npz with the array `images`.')
+
+_ANIMATED = 25  # pictures whose drawing is shown
+
+
+def main(argv) -> None:
+  """Writes the pictures."""
+  if argv[1:]:
+    raise errors.UserError(f'unknown arguments {" ".join(argv[1:])}: see --help.')
+  output = pathlib.Path(_OUTPUT.value)
+  run = runs.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
+
+  def draw(num: int, trace: bool) -> passes.Drawing:
+    return passes.generate(
+      run.model, run.params, num, _SEED.value, trace=trace, binary=_BINARY.value
+    )
+
+  images = draw(_NUM.value, trace=False).images[0]
+  columns = _COLUMNS.value or grid.default_columns(len(images))
+  scale = animation.default_scale(columns * images.shape[2])
+  grid.save_png(output / 'samples.png', grid.tile(images, columns, scale=scale))
+  first = draw(min(_NUM.value, _ANIMATED), trace=True)
+  frames = animation.drawing_frames(first.images, first.write, run.model.write_size)
+  animation.save_gif(output / 'samples.gif', frames)
+  if _NPZ.value:
+    gallery.save_npz(output / 'samples.npz', images=images)
+  print(f'{len(images)} pictures are in {output}.')
+
+
+if __name__ == '__main__':
+  errors.run(main)
