@@ -1,0 +1,301 @@
+"""Checkpoints of a run: written in the background, checked when read.
+
+A workdir holds `config.json` and `checkpoints/STEP/`. The position in the data
+needs no place of its own: it follows from the step.
+"""
+
+import errno
+import os
+import pathlib
+import zlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import logging
+from ml_collections import config_dict
+from orbax.checkpoint import v1 as ocp
+
+from draw_jax import config as config_lib
+from draw_jax.errors import UserError
+from draw_jax.step import State
+
+_CONFIG, _FOLDER, _DAMAGED = 'config.json', 'checkpoints', 'damaged'
+# Sections that must stay as they are for a run to be continued.
+_FIXED = ('data', 'model')
+# Added to the rank of a checkpoint for each phase of the curriculum still to come.
+_PHASE = 1e9
+
+
+class Loaded(NamedTuple):
+  """A trained model, as evaluation and pictures need it."""
+
+  config: config_dict.ConfigDict  # of the run
+  params: Any  # averaged ones where `ema`; on the default device
+  step: int  # training steps taken
+  steps: int  # T with which it was being trained then
+  ema: bool  # whether `params` is the moving average
+  metrics: dict[str, float] | None  # of the evaluation at this step, if there was one
+  image_shape: tuple[int, int, int]
+  num_classes: int | None
+  binarization: str  # of the data it was trained on
+
+
+class Checkpoints:
+  """The checkpoints of one workdir, for the training loop."""
+
+  def __init__(self, workdir: str | os.PathLike, keep_latest: int, keep_best: int):
+    self._folder = pathlib.Path(workdir).absolute() / _FOLDER
+    policies = ocp.training.preservation_policies
+    best = policies.BestN(
+      get_metric_fn=lambda metrics: metrics['rank'],
+      reverse=True,
+      n=keep_best,
+      keep_checkpoints_without_metrics=False,
+    )
+    self._checkpointer = ocp.training.Checkpointer(
+      self._folder,
+      preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep_latest), best]),
+      cleanup_tmp_directories=True,
+    )
+
+  def path(self, step: int) -> pathlib.Path:
+    """The folder of the checkpoint of a step."""
+    return self._folder / str(step)
+
+  def latest(self) -> int | None:
+    """The step of the newest checkpoint."""
+    newest = self._checkpointer.latest
+    return newest.step if newest else None
+
+  def save(self, state: State, progress: dict, metrics=None, rank: tuple[int, float] | None = None):
+    """Starts to write a checkpoint; returns once the state may be changed.
+
+    Args:
+      state: to be saved, whose steps are done.
+      progress: anything more to be restored with it, for JSON.
+      metrics: of an evaluation of this state.
+      rank: phases still to come and the metric that chooses the best, of the same
+        evaluation. Bounds with another T are not comparable: a later phase wins.
+    """
+    parts = _parts(state)
+    step = int(state.step)
+    self._guard(
+      lambda: self._checkpointer.save_checkpointables_async(
+        step,
+        parts,
+        force=True,
+        metrics=metrics and {**metrics, 'rank': rank[0] * _PHASE + rank[1]},
+        custom_metadata={
+          'progress': progress,
+          'checksums': {name: _checksum(part) for name, part in parts.items()},
+        },
+      )
+    )
+
+  def restore(self, like: State, sharding) -> tuple[State, dict] | None:
+    """The newest readable state and its `progress`.
+
+    Those that cannot be read are moved aside with a warning. None if there is no
+    checkpoint at all.
+
+    Args:
+      like: arrays or their shapes and types, as saved.
+      sharding: of each array, on whichever devices there are now.
+    """
+    steps = [c.step for c in self._checkpointer.checkpoints]
+    abstract = _abstract(_parts(like), sharding)
+    for step in reversed(steps):
+      try:
+        parts, metadata = _read(self._checkpointer, step, abstract)
+      except Exception as error:
+        logging.warning(
+          'checkpoint %s cannot be read and is passed over: %s', self.path(step), _first_line(error)
+        )
+        self._put_aside(step)
+        continue
+      rest = parts['rest']
+      state = State(params=parts['params'], ema=parts['ema'], **rest)
+      return state, metadata['progress']
+    if steps:
+      raise UserError(
+        f'none of the checkpoints in {self._folder} can be read; they are now in '
+        f'{self._folder.parent / _DAMAGED}. Start again to train from the beginning.'
+      )
+    return None
+
+  def wait(self) -> None:
+    """Returns when all that was saved is on disk."""
+    self._guard(self._checkpointer.wait)
+
+  def close(self) -> None:
+    """Waits and gives back the resources."""
+    self._guard(self._checkpointer.close)
+
+  def _put_aside(self, step: int) -> None:
+    if jax.process_index() == 0:
+      aside = self._folder.parent / _DAMAGED
+      aside.mkdir(exist_ok=True)
+      names = (aside / (f'{step}' + (f'.{i}' if i else '')) for i in range(1000))
+      self.path(step).rename(next(name for name in names if not name.exists()))
+    ocp.multihost.sync_global_processes(f'put_aside_{step}')
+    self._checkpointer.reload()
+
+  def _guard(self, function):
+    """Runs a function of Orbax, with a message of our own when the disk is full."""
+    try:
+      return function()
+    except Exception as error:
+      if not _is_full(error):
+        raise
+      self._checkpointer.reload()
+      latest = self.latest()
+      kept = f'the one of step {latest} is intact' if latest else 'there was none before it'
+      raise UserError(
+        f'no space to save a checkpoint in {self._folder}: {kept}. Make room, then start the same '
+        'command again to continue from there.'
+      ) from error
+
+
+def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
+  """Writes the config into a workdir, unless a run of another model is there.
+
+  Returns:
+    The fields that differ from the last start in this workdir, (old, new).
+  """
+  path = pathlib.Path(workdir) / _CONFIG
+  changed = {}
+  if path.exists() and _steps(path.parent):
+    changed = config_lib.differences(config_lib.from_json(path.read_text()), config)
+    fixed = [
+      f'{k}: {a} there, {b} now' for k, (a, b) in changed.items() if k.split('.')[0] in _FIXED
+    ]
+    if fixed:
+      raise UserError(
+        f'{workdir} holds a run with another config ({"; ".join(fixed)}). Give another --workdir, '
+        'or the same values to continue it.'
+      )
+  if jax.process_index() == 0:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix('.tmp')
+    partial.write_text(config_lib.to_json(config))
+    partial.replace(path)
+  return changed
+
+
+def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> Loaded:
+  """Reads a trained model.
+
+  Args:
+    workdir: of a training run.
+    which: 'best' on validation, 'latest', or a step.
+    ema: the moving average of the parameters, or the parameters themselves.
+  """
+  workdir = pathlib.Path(workdir).absolute()
+  if not (workdir / _CONFIG).exists():
+    what = 'holds no training run' if workdir.is_dir() else 'does not exist'
+    raise UserError(f'{workdir} {what}: give the --workdir of draw_jax.train.')
+  if not _steps(workdir):
+    raise UserError(f'{workdir} has no checkpoint yet: let draw_jax.train run until it saves one.')
+  with ocp.training.Checkpointer(workdir / _FOLDER) as checkpointer:
+    found = _choose(checkpointer.checkpoints, which, workdir)
+    name = 'ema' if ema else 'params'
+    try:
+      arrays = checkpointer.checkpointables_metadata(found.step).metadata[name]
+      here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+      parts, metadata = _read(checkpointer, found.step, {name: _abstract(arrays, here)})
+    except Exception as error:
+      raise UserError(
+        f'checkpoint {found.path} cannot be read ({_first_line(error)}): choose another of '
+        f'{_names(checkpointer.checkpoints)}.'
+      ) from error
+  progress = metadata['progress']
+  return Loaded(
+    config=config_lib.from_json((workdir / _CONFIG).read_text()),
+    params=parts[name],
+    step=found.step,
+    steps=progress['steps'],
+    ema=ema,
+    metrics=found.metrics and {k: v for k, v in found.metrics.items() if k != 'rank'},
+    image_shape=tuple(progress['image_shape']),
+    num_classes=progress['num_classes'],
+    binarization=progress['binarization'],
+  )
+
+
+def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
+  by_step = {c.step: c for c in checkpoints}
+  if which == 'latest':
+    return by_step[max(by_step)]
+  if which == 'best':
+    judged = [c for c in checkpoints if c.metrics]
+    if not judged:
+      raise UserError(
+        f'no checkpoint in {workdir} has been evaluated yet: choose latest, or one of '
+        f'{_names(checkpoints)}.'
+      )
+    return min(judged, key=lambda c: c.metrics['rank'])
+  if not str(which).isdigit() or int(which) not in by_step:
+    raise UserError(
+      f'no checkpoint {which!r} in {workdir}: choose best, latest or one of {_names(checkpoints)}.'
+    )
+  return by_step[int(which)]
+
+
+def _steps(workdir: pathlib.Path) -> list[int]:
+  """Steps of the finished checkpoints; one being written has a longer name."""
+  folder = workdir / _FOLDER
+  return (
+    sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+  )
+
+
+def _names(checkpoints) -> str:
+  return ', '.join(str(c.step) for c in checkpoints)
+
+
+def _parts(state: State) -> dict[str, Any]:
+  """What is stored apart, so that a model can be read without its optimizer."""
+  rest = {k: v for k, v in state._asdict().items() if k not in ('params', 'ema')}
+  return {'params': state.params, 'ema': state.ema, 'rest': rest}
+
+
+def _abstract(tree, sharding):
+  return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree)
+
+
+def _read(checkpointer, step: int, abstract: dict[str, Any]) -> tuple[dict[str, Any], dict]:
+  """Some parts of a checkpoint and its metadata; raises if either is damaged."""
+  metadata = checkpointer.checkpointables_metadata(step).custom_metadata
+  parts = checkpointer.load_checkpointables(step, abstract)
+  for name, part in parts.items():
+    if _checksum(part) != metadata['checksums'][name]:
+      raise ValueError(f'the checksum of {name!r} is wrong')
+  return parts, metadata
+
+
+def _checksum(tree) -> int:
+  """Orbax notices a file that is short, not one with a changed byte."""
+  checksum = 0
+  for leaf in jax.tree.leaves(tree):
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      leaf = jax.random.key_data(leaf)
+    checksum = zlib.crc32(np.ascontiguousarray(leaf), checksum)
+  return checksum
+
+
+def _first_line(error: Exception) -> str:
+  line = next(iter(str(error).splitlines()), '') or type(error).__name__
+  return line if len(line) < 160 else line[:157] + '...'
+
+
+def _is_full(error: BaseException | None) -> bool:
+  """Whether a write failed for want of space; the cause may be deep in a chain."""
+  while error is not None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+      return True
+    message = str(error)
+    if any(os.strerror(code) in message for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
+      return True
+    error = error.__cause__ or error.__context__
+  return False

@@ -1,0 +1,252 @@
+"""Every field of an experiment with its default, and the checks of their values."""
+
+import contextlib
+import difflib
+import json
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+from ml_collections import config_dict
+
+from draw_jax import data, distributions, model, optimizer
+from draw_jax.errors import UserError
+
+ON_NAN = ('stop', 'rollback')
+DTYPES = ('float32', 'bfloat16')
+MODELS = ('draw',)
+
+
+def default() -> config_dict.ConfigDict:
+  """The config that every experiment starts from: MNIST with the paper's sizes."""
+  config = config_dict.ConfigDict()
+
+  config.data = section = config_dict.ConfigDict()
+  section.name = 'binarized_mnist'  # one of draw_jax.data.NAMES
+  section.binarization = config_dict.placeholder(str)  # None: the dataset's own
+  section.path = config_dict.placeholder(str)  # of your own pictures, for 'images' only
+  section.image_size = config_dict.placeholder(int)  # side of your own pictures in pixels
+  section.channels = config_dict.placeholder(int)  # of your own pictures, 1 or 3
+
+  config.model = section = config_dict.ConfigDict()
+  section.name = 'draw'  # which model the rest of this section describes
+  section.steps = 64  # T, glimpses
+  section.hidden = 256  # units of the encoder's and of the decoder's LSTM
+  section.latent = 100  # Z, latent variables of one step
+  section.attention = True  # False: read the whole picture, write the whole canvas
+  section.read_size = 2  # N of the reading grid of N x N filters
+  section.write_size = 5  # N of the writing grid
+  section.output = 'bernoulli'  # D(X | c_T), one of draw_jax.distributions.OUTPUTS
+  section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
+  section.remat = 'none'  # 'step': less memory for about a third more work
+
+  section.start = section = config_dict.ConfigDict()  # see draw_jax.model.Start
+  section.read_stride = 0.5  # of the stride that spans the picture
+  section.read_sigma = 4.0  # pixels
+  section.write_stride = 0.8  # of the stride that spans the picture
+  section.write_sigma = 2.5  # pixels
+  section.forget_bias = 1.0  # of both LSTMs
+  section.kernel_scale = 1.0  # weights are N(0, kernel_scale / fan_in)
+
+  config.train = section = config_dict.ConfigDict()
+  section.batch_size = 100  # of all devices and processes together
+  section.epochs = 12.0  # length of the whole run, the curriculum included
+  section.num_steps = 0  # length in steps instead; 0: by epochs
+  section.seed = 0  # of the parameters, the noise and the order of the data
+  section.curriculum = ()  # ((T, epochs), ...) to begin with, before model.steps
+
+  config.optimizer = section = config_dict.ConfigDict()  # Adam
+  section.learning_rate = 2e-3  # at its highest
+  section.warmup_steps = 200  # linear rise to it
+  section.schedule = 'cosine'  # to the end of the run; or 'constant'
+  section.final_fraction = 0.02  # of the learning rate, at the end of the cosine
+  section.clip_norm = 100.0  # of the whole gradient of the mean loss; 0: never clip
+  section.beta1 = 0.9
+  section.beta2 = 0.999
+  section.weight_decay = 0.0  # on matrices, times the learning rate
+  section.accumulate = 1  # parts of a batch worked through one after the other
+  section.ema_decay = 0.999  # of the averaged parameters that are evaluated; 0: none
+
+  config.eval = section = config_dict.ConfigDict()
+  section.split = 'valid'  # chooses the best checkpoint
+  section.batch_size = 200  # of all devices and processes together
+  section.every_epochs = 1.0
+  section.pictures = 32  # samples and reconstructions to show
+
+  config.checkpoint = section = config_dict.ConfigDict()
+  section.every_steps = 500  # besides one at each evaluation
+  section.keep_latest = 2
+  section.keep_best = 1
+
+  config.log = section = config_dict.ConfigDict()
+  section.every_steps = 50  # steps that one row of metrics.jsonl is the mean of
+
+  config.on_nan = 'stop'  # when the loss is not finite; or 'rollback'
+  config.max_rollbacks = 3  # then give up
+  config.rollback_scale = 0.5  # factor on every later update, for each rollback
+  return config
+
+
+def validate(config) -> None:
+  """Raises a `UserError` for the first value that cannot work, before any work is done."""
+  _known('data.name', config.data.name, data.NAMES)
+  _known('model.name', config.model.name, MODELS)
+  _validate_draw(config.model)
+  _known('optimizer.schedule', config.optimizer.schedule, optimizer.SCHEDULES)
+  _known('on_nan', config.on_nan, ON_NAN)
+  for name in ('train.batch_size', 'eval.batch_size', 'optimizer.accumulate', 'eval.pictures',
+               'checkpoint.every_steps', 'checkpoint.keep_latest', 'checkpoint.keep_best',
+               'log.every_steps'):  # fmt: skip
+    _at_least(config, name, 1)
+  for name in ('train.num_steps', 'optimizer.warmup_steps', 'optimizer.clip_norm',
+               'optimizer.weight_decay', 'max_rollbacks'):  # fmt: skip
+    _at_least(config, name, 0)
+  for name in ('optimizer.learning_rate', 'train.epochs', 'eval.every_epochs'):
+    _above_zero(config, name)
+  for name in ('optimizer.beta1', 'optimizer.beta2', 'optimizer.ema_decay'):
+    _between(config, name, 0, 1, including_upper=False)
+  for name in ('optimizer.final_fraction', 'rollback_scale'):
+    _between(config, name, 0, 1)
+  _validate_curriculum(config.train)
+
+
+def validate_for(config, image_shape: tuple[int, int, int], devices: int) -> None:
+  """Raises a `UserError` for values that do not fit the pictures or the devices."""
+  height, width, _ = image_shape
+  if config.model.name == 'draw' and config.model.attention:
+    for name in ('read_size', 'write_size'):
+      if config.model[name] > min(height, width):
+        raise UserError(
+          f'model.{name}={config.model[name]} is larger than the pictures, {height} x {width}.'
+        )
+  for name, parts in (('train', config.optimizer.accumulate), ('eval', 1)):
+    size, unit = config[name].batch_size, devices * parts
+    if size % unit:
+      below, above = size // unit * unit, (size // unit + 1) * unit
+      near = f'{below} or {above}' if below else f'{above}'
+      accumulated = f' times optimizer.accumulate={parts}' if parts > 1 else ''
+      raise UserError(
+        f'{name}.batch_size={size} is no multiple of {devices} devices{accumulated}: try {near}.'
+      )
+
+
+def to_json(config) -> str:
+  """The config as indented JSON."""
+  return json.dumps(config.to_dict(), indent=2) + '\n'
+
+
+def from_json(text: str) -> config_dict.ConfigDict:
+  """What `to_json` was given, locked."""
+  config = config_dict.ConfigDict(json.loads(text))
+  config.train.curriculum = tuple(tuple(pair) for pair in config.train.curriculum)
+  return config.lock()
+
+
+def differences(old, new, prefix: str = '') -> dict[str, tuple]:
+  """The fields that differ, 'section.field' to (old value, new value); None where absent."""
+  found = {}
+  for key in sorted({*old, *new}):
+    a, b = old.get(key), new.get(key)
+    if isinstance(a, config_dict.ConfigDict) and isinstance(b, config_dict.ConfigDict):
+      found |= differences(a, b, f'{prefix}{key}.')
+    elif a != b:
+      found[prefix + key] = (a, b)
+  return found
+
+
+def field_names(config, prefix: str = '') -> list[str]:
+  """Every 'section.field' of a config."""
+  names = []
+  for key, value in config.items():
+    if isinstance(value, config_dict.ConfigDict):
+      names += field_names(value, f'{prefix}{key}.')
+    else:
+      names.append(prefix + key)
+  return names
+
+
+def _validate_draw(section) -> None:
+  for name in ('steps', 'hidden', 'latent', 'read_size', 'write_size'):
+    if section[name] < 1:
+      raise UserError(f'model.{name}={section[name]} must be at least 1.')
+  for name in ('read_stride', 'read_sigma', 'write_stride', 'write_sigma', 'kernel_scale'):
+    if not section.start[name] > 0:
+      raise UserError(f'model.start.{name}={section.start[name]} must be above 0.')
+  _known('model.output', section.output, distributions.OUTPUTS)
+  _known('model.dtype', section.dtype, DTYPES)
+  _known('model.remat', section.remat, model.REMAT)
+
+
+def _validate_curriculum(section) -> None:
+  pairs = section.curriculum
+  valid = all(
+    isinstance(pair, tuple | list)
+    and len(pair) == 2
+    and int(pair[0]) == pair[0] >= 1
+    and pair[1] > 0
+    for pair in pairs
+  )
+  if not valid:
+    raise UserError(
+      f'train.curriculum={pairs} is not a row of (T, epochs) pairs such as ((16, 2), (32, 1)).'
+    )
+  total = sum(epochs for _, epochs in pairs)
+  if not section.num_steps and total > section.epochs:
+    raise UserError(
+      f'train.curriculum takes {total} epochs, more than the whole run, train.epochs='
+      f'{section.epochs}.'
+    )
+
+
+def _known(name: str, value, accepted) -> None:
+  if value not in accepted:
+    near = difflib.get_close_matches(str(value), accepted, n=1, cutoff=0.5)
+    hint = f'did you mean {near[0]!r}? ' if near else ''
+    raise UserError(f'{name}={value!r} is not known: {hint}There are {", ".join(accepted)}.')
+
+
+def _get(config, name: str):
+  for part in name.split('.'):
+    config = config[part]
+  return config
+
+
+def _at_least(config, name: str, minimum) -> None:
+  value = _get(config, name)
+  if not value >= minimum:
+    raise UserError(f'{name}={value} must be at least {minimum}.')
+
+
+def _above_zero(config, name: str) -> None:
+  value = _get(config, name)
+  if not 0 < value < float('inf'):
+    raise UserError(f'{name}={value} must be a number above 0.')
+
+
+def _between(config, name: str, low, high, including_upper: bool = True) -> None:
+  value = _get(config, name)
+  if not (low <= value < high or (including_upper and value == high)):
+    upper = 'at most' if including_upper else 'below'
+    raise UserError(f'{name}={value} must be at least {low} and {upper} {high}.')
+
+
+def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
+  """Raises a `UserError` unless the variant of an experiment is '' or an accepted one."""
+  if variant:
+    _known('variant', variant, accepted)
+
+
+@contextlib.contextmanager
+def flag_errors(argv: Sequence[str]):
+  """Turns what goes wrong while config flags are parsed into one line and exit code 2."""
+  try:
+    yield
+  except Exception as error:
+    if flags.FLAGS.is_parsed():
+      raise
+    print(f'error: {_explain(error)}', file=sys.stderr)
+    sys.exit(2)
+
+
+def _explain(error: Exception) -> str:
+  return str(error)

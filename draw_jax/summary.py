@@ -1,0 +1,74 @@
+"""What a run says of itself at its beginning and at its end."""
+
+import math
+import signal
+import sys
+
+import jax
+
+
+def beginning(config, plan, dataset, mesh, like, changed: dict[str, tuple]) -> str:
+  """Devices, data, length and parameters of a run.
+
+  Args:
+    config: of the run.
+    plan: its course.
+    dataset: that it is trained on.
+    mesh: of all devices.
+    like: its state, or the shapes of it.
+    changed: fields that differ from the last start in this workdir, (old, new).
+  """
+  device = mesh.devices.flat[0]
+  height, width, channels = dataset.image_shape
+  curriculum = ', '.join(f'T {steps} to step {end}' for end, steps in plan.phases)
+  lines = [
+    f'devices   {mesh.size} x {device.device_kind}, {jax.process_count()} process(es), '
+    f'mesh {dict(mesh.shape)}',
+    f'data      {dataset.name}, binarization {dataset.binarization}, {height} x {width} x '
+    f'{channels}, {dataset.num_examples("train")} to train on, '
+    f'{dataset.num_examples(config.eval.split)} in {config.eval.split}',
+    f'run       {plan.num_steps} steps of {config.train.batch_size} pictures, '
+    f'{plan.steps_per_epoch:g} an epoch, {curriculum}',
+    f'record    every {plan.log_every} steps, checkpoint every {plan.checkpoint_every}, '
+    f'evaluation every {plan.eval_every}',
+    *_parameters(like.params),
+    *(
+      f'changed   {name}: {old} at the last start, {new} now'
+      for name, (old, new) in changed.items()
+    ),
+  ]
+  return '\n'.join(lines)
+
+
+def end(result, workdir: str, metric: str, split: str) -> str:
+  """Where the model is and what to do with it, or how to go on."""
+  best = 'not yet evaluated'
+  if result.best:
+    best = f'{metric} {result.best["value"]:.2f} on {split} at step {result.best["step"]}'
+  lines = [f'saved     {workdir}/checkpoints/{result.step}', f'best      {best}']
+  if result.signal:
+    name = signal.Signals(result.signal).name
+    lines += [
+      f'stopped by {name} after {result.step} of {result.num_steps} steps; to go on:',
+      f'  python -m draw_jax.train {" ".join(sys.argv[1:])}',
+    ]
+  else:
+    lines += [
+      f'evaluate  python -m draw_jax.evaluate --workdir={workdir}',
+      f'sample    python -m draw_jax.sample --workdir={workdir} --output={workdir}/samples',
+    ]
+  return '\n'.join(lines)
+
+
+def _parameters(params) -> list[str]:
+  rows = [
+    ('/'.join(str(key.key) for key in path), leaf.shape)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+  ]
+  width = max(len(name) for name, _ in rows)
+  table = [
+    f'  {name:<{width}}  {math.prod(shape):>10,}  {" x ".join(map(str, shape))}'
+    for name, shape in rows
+  ]
+  total = sum(math.prod(shape) for _, shape in rows)
+  return [f'model     {total:,} parameters', *table]

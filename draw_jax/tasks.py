@@ -1,0 +1,89 @@
+"""What the training loop asks of a model, and DRAW's answer.
+
+The letters of the shapes are those of `draw_jax.attention`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from draw_jax import data
+from draw_jax.model import DRAW, Start
+
+Params = Any
+Batch = Mapping[str, jax.Array]
+
+
+class Task(Protocol):
+  """A model and its loss, as the training loop sees them."""
+
+  # The metric, the lower the better, that chooses the best checkpoint.
+  metric: str
+
+  def init(self, key: jax.Array, mean_image) -> Params:
+    """Parameters to start from; `mean_image` [H, W, C] is that of the training set."""
+
+  def noise(self, key: jax.Array, num: int, steps: int):
+    """All the randomness of one batch: arrays [T, B, ...]."""
+
+  def loss(self, params: Params, batch: Batch, noise):
+    """The loss [B] to be descended, and metrics by name, each [B]."""
+
+  def pictures(self, params: Params, batch: Batch, key: jax.Array, steps: int):
+    """Pictures to look at by name, each [B, H, W, C] in [0, 1]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+  """Generation with DRAW; the loss is the bound of Eq. 12 in nats."""
+
+  model: DRAW
+  metric: ClassVar[str] = 'bound'
+
+  def init(self, key: jax.Array, mean_image) -> Params:
+    """Parameters whose first canvas is the mean picture."""
+    x = jnp.zeros((1, *self.model.image_shape))
+    params = self.model.init(key, x, key, steps=1)['params']
+    return self.model.start_canvas_at(params, mean_image)
+
+  def noise(self, key: jax.Array, num: int, steps: int) -> jax.Array:
+    """[T, B, Z]."""
+    return self.model.noise(key, num, steps)
+
+  def loss(self, params: Params, batch: Batch, noise: jax.Array):
+    """The bound [B], and it with its two parts as metrics."""
+    x = data.to_device_float(batch['image'])
+    terms = self.model.apply({'params': params}, x, noise, method='infer')
+    metrics = {
+      'bound': terms.loss,
+      'reconstruction': terms.reconstruction,
+      'kl': terms.kl.sum(0),
+    }
+    return terms.loss, metrics
+
+  def pictures(self, params: Params, batch: Batch, key: jax.Array, steps: int):
+    """Samples from the prior; pictures, each followed by its reconstruction."""
+    variables = {'params': params}
+    x = data.to_device_float(batch['image'])
+    drawn, _ = self.model.apply(variables, len(x), key, steps=steps, method='generate')
+    seen, _ = self.model.apply(variables, x, key, steps=steps, method='reconstruct')
+    pairs = jnp.stack([x, self.model.mean(seen)], 1).reshape(-1, *x.shape[1:])
+    return {'samples': self.model.mean(drawn), 'reconstructions': pairs}
+
+
+def create(config, image_shape: tuple[int, int, int], num_classes: int | None = None) -> Task:
+  """The task of a config's `model` section, for pictures of this shape.
+
+  Args:
+    config: the `model` section; its `name` says which model it describes.
+    image_shape: (H, W, C).
+    num_classes: of the dataset's labels, where it has some.
+  """
+  del num_classes  # DRAW does not look at labels.
+  fields = {k: v for k, v in config.items() if k != 'name'}
+  fields['start'] = Start(**config.start)
+  fields['dtype'] = None if config.dtype == 'float32' else jnp.dtype(config.dtype)
+  return Draw(DRAW(image_shape=tuple(image_shape), **fields))
