@@ -78,6 +78,4 @@ def load(options: Options) -> dict[str, sources.Source]:
   )
 
 
-SPEC = Spec(
-  name='binarized_mnist', load=load, builder=DrawBinarizedMnist, binarizations=('fixed',)
-)
+SPEC = Spec(name='binarized_mnist', load=load, builder=DrawBinarizedMnist, binarizations=('fixed',))

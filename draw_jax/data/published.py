@@ -72,8 +72,7 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """The registered checksums, as TFDS's download manager wants them."""
     info = tfds.core.download.checksums.UrlInfo
     return {
-      file.url: info(tfds.core.utils.Size(file.size), file.sha256, file.name)
-      for file in self.files
+      file.url: info(tfds.core.utils.Size(file.size), file.sha256, file.name) for file in self.files
     }
 
   @property
@@ -94,7 +93,9 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     raise NotImplementedError
 
   def _info(self) -> tfds.core.DatasetInfo:
-    features = {'image': tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8)}
+    features = {
+      'image': tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8, encoding='bytes')
+    }
     if self.labelled:
       features['label'] = tfds.features.Scalar(dtype=np.int32)
     return tfds.core.DatasetInfo(

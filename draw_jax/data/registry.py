@@ -3,7 +3,16 @@
 import difflib
 from typing import Any
 
-from draw_jax.data import binarized_mnist, mnist, mnist_5k
+from draw_jax.data import (
+  binarized_mnist,
+  cifar10,
+  cluttered_mnist,
+  images,
+  mnist,
+  mnist_5k,
+  svhn,
+  two_digit_mnist,
+)
 from draw_jax.data.dataset import Dataset
 from draw_jax.data.spec import Options, Spec
 from draw_jax.errors import UserError
@@ -14,6 +23,11 @@ _SPECS = {
     mnist_5k.SPEC,
     binarized_mnist.SPEC,
     mnist.SPEC,
+    two_digit_mnist.SPEC,
+    cluttered_mnist.SPEC,
+    svhn.SPEC,
+    cifar10.SPEC,
+    images.SPEC,
   )
 }
 
@@ -65,4 +79,6 @@ def open_dataset(
   given = [key for key, value in own.items() if value is not None]
   if given and name != 'images':
     raise UserError(f"{name} takes no {', '.join(given)}: only the dataset 'images' does")
+  if isinstance(image_size, int):
+    own['image_size'] = (image_size, image_size)
   return Dataset(spec, spec.load(Options(data_dir, **own)), binarization)

@@ -42,3 +42,50 @@ BINARIZERS: dict[str, Transform] = {
   'threshold': threshold,
   'dynamic': dynamic,
 }
+
+
+def random_crop(size: int) -> Transform:
+  """Returns a transform that cuts a square patch out at a random place."""
+
+  def crop(example: Example, rng: np.random.Generator) -> Example:
+    height, width, _ = example['image'].shape
+    y, x = rng.integers(0, (height - size + 1, width - size + 1))
+    return example | {'image': example['image'][y : y + size, x : x + size]}
+
+  return crop
+
+
+def centre_crop(size: int) -> Transform:
+  """Returns a transform that cuts a square patch out of the middle."""
+
+  def crop(example: Example, rng: np.random.Generator) -> Example:
+    del rng
+    height, width, _ = example['image'].shape
+    y, x = (height - size) // 2, (width - size) // 2
+    return example | {'image': example['image'][y : y + size, x : x + size]}
+
+  return crop
+
+
+def scatter(size: int, pieces: list[np.ndarray], places: np.ndarray) -> np.ndarray:
+  """Adds pieces to a black square, clipped at an intensity of one.
+
+  Args:
+    size: of the square, S.
+    pieces: uint8 [H, W, C] each.
+    places: int [len(pieces), 2], the row and column of the upper left corner of each.
+
+  Returns:
+    uint8 [S, S, C].
+  """
+  # Wide enough for 257 pieces of 255.
+  canvas = np.zeros((size, size, pieces[0].shape[2]), np.uint16)
+  for piece, (y, x) in zip(pieces, places.tolist(), strict=True):
+    canvas[y : y + piece.shape[0], x : x + piece.shape[1]] += piece
+  return np.minimum(canvas, 255).astype(np.uint8)
+
+
+def others(source: Source, index: int, count: int, rng: np.random.Generator) -> list[Example]:
+  """Returns random examples of a split other than the one at `index`."""
+  chosen = rng.integers(0, len(source) - 1, count)
+  return [source[i] for i in (chosen + (chosen >= index)).tolist()]

@@ -1,0 +1,130 @@
+"""The user's own pictures: a folder of them, or one array in an .npy or .npz file."""
+
+import pathlib
+import zipfile
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from draw_jax.data import sources
+from draw_jax.data.spec import Options, Spec
+from draw_jax.errors import UserError
+
+_HELD_OUT, _SEED = 0.1, 1  # for validation
+_MODES = {1: 'L', 3: 'RGB'}
+
+
+def load(options: Options) -> dict[str, sources.Source]:
+  """Returns the user's pictures, a tenth of them held out by a fixed seed as valid."""
+  if options.path is None:
+    raise UserError("the dataset 'images' needs a path: a folder of pictures, an .npy or an .npz")
+  path = pathlib.Path(options.path).expanduser()
+  if options.channels not in (None, *_MODES):
+    raise UserError(f'channels={options.channels}: pictures have 1 or 3')
+  if path.is_dir():
+    images = read_folder(path, options.image_size, options.channels or 3)
+  elif path.suffix in ('.npy', '.npz') and path.exists():
+    images = read_array(path, options.image_size, options.channels)
+  else:
+    raise UserError(f'{path} is neither a folder nor an .npy or .npz file')
+  if len(images) < 2:
+    raise UserError(f'{path} holds {len(images)} pictures: at least 2 are needed')
+  order = np.random.default_rng(_SEED).permutation(len(images))
+  held_out = max(1, round(_HELD_OUT * len(images)))
+  return {
+    'train': sources.MemorySource(images[np.sort(order[held_out:])]),
+    'valid': sources.MemorySource(images[np.sort(order[:held_out])]),
+  }
+
+
+def read_folder(
+  path: pathlib.Path, image_size: tuple[int, int] | None, channels: int
+) -> np.ndarray:
+  """Reads every picture below a folder, in the order of their names.
+
+  Args:
+    path: of the folder.
+    image_size: (H, W); pictures are scaled to fill it and cut to their middle.
+    channels: C, 1 or 3.
+
+  Returns:
+    uint8 [N, H, W, C].
+  """
+  if image_size is None:
+    raise UserError('a folder of pictures needs an image_size')
+  known = Image.registered_extensions()
+  files = sorted(file for file in path.rglob('*') if file.suffix.lower() in known)
+  images = np.empty((len(files), *image_size, channels), np.uint8)
+  for i, file in enumerate(files):
+    try:
+      with Image.open(file) as picture:
+        images[i] = _fit(ImageOps.exif_transpose(picture), image_size, channels)
+    except (OSError, SyntaxError, ValueError) as error:
+      raise UserError(f'{file} does not decode ({error}): mend or remove it') from None
+  return images
+
+
+def read_array(
+  path: pathlib.Path, image_size: tuple[int, int] | None, channels: int | None
+) -> np.ndarray:
+  """Reads pictures from a file of NumPy.
+
+  Args:
+    path: of an .npy file, or an .npz file with one array: [N, H, W] or [N, H, W, C], uint8, bool,
+      or float in [0, 1].
+    image_size: (H, W) to change them to; None to leave them.
+    channels: C to change them to, 1 or 3; None to leave them.
+
+  Returns:
+    uint8 [N, H, W, C].
+  """
+  images = _as_bytes(path, _load_array(path))
+  size = image_size or images.shape[1:3]
+  channels = channels or images.shape[3]
+  if images.shape[1:] == (*size, channels):
+    return images
+  pictures = (
+    Image.fromarray(image.squeeze(-1) if image.shape[2] == 1 else image) for image in images
+  )
+  return np.stack([_fit(picture, size, channels) for picture in pictures])
+
+
+def _load_array(path: pathlib.Path) -> np.ndarray:
+  try:
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+      return loaded
+    if len(loaded.files) != 1:
+      raise UserError(f'{path} holds the arrays {loaded.files}: it must hold one')
+    return loaded[loaded.files[0]]
+  except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    raise UserError(f'{path} is not a sound file of NumPy ({error})') from None
+
+
+def _as_bytes(path: pathlib.Path, images: np.ndarray) -> np.ndarray:
+  """Returns uint8 [N, H, W, C]."""
+  if images.ndim == 3:
+    images = images[..., None]
+  if images.ndim != 4 or images.shape[3] not in _MODES:
+    raise UserError(
+      f'{path} has the shape {images.shape}: it must be [N, H, W] or [N, H, W, 1 or 3]'
+    )
+  if images.dtype == np.uint8:
+    return images
+  if images.dtype == bool:
+    return images * np.uint8(255)
+  if not np.issubdtype(images.dtype, np.floating) or not ((images >= 0) & (images <= 1)).all():
+    raise UserError(
+      f'{path} must hold uint8, bool, or floats from 0 to 1, not {images.dtype} in '
+      f'{images.min()} to {images.max()}'
+    )
+  return np.round(images * 255).astype(np.uint8)
+
+
+def _fit(picture: Image.Image, image_size: tuple[int, int], channels: int) -> np.ndarray:
+  height, width = image_size
+  picture = ImageOps.fit(picture.convert(_MODES[channels]), (width, height), Image.Resampling.BOX)
+  return np.asarray(picture).reshape(height, width, channels)
+
+
+SPEC = Spec(name='images', load=load, binarizations=('none', 'threshold', 'dynamic'))
