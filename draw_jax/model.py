@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from draw_jax import attention, distributions
+from draw_jax import attention, distributions, recurrence
 
-REMAT = ('none', 'step')
+REMAT = tuple(recurrence.REMAT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,8 +129,8 @@ class DRAW(nn.Module):
     dtype: in which matrices are multiplied, for example jnp.bfloat16. All else
       (sums, states, canvas, KL, likelihood) stays in `param_dtype`.
     param_dtype: of the parameters.
-    remat: 'none', or 'step' to recompute each step in the backward pass and keep
-      only what one step hands to the next. The results do not change.
+    remat: what the backward pass keeps in memory, a name in `recurrence.REMAT`.
+      The results do not depend on it.
   """
 
   image_shape: tuple[int, int, int]
@@ -144,7 +144,7 @@ class DRAW(nn.Module):
   start: Start = Start()
   dtype: jax.typing.DTypeLike | None = None
   param_dtype: jax.typing.DTypeLike = jnp.float32
-  remat: str = 'none'
+  remat: str = 'products'
 
   def setup(self):
     """Makes the parameters, the same for inference and generation."""
@@ -187,9 +187,7 @@ class DRAW(nn.Module):
       state, statistics, windows = self._step(state, x, noise)
       return state, (statistics, (state.canvas, *windows) if trace else None)
 
-    if self.remat == 'step':
-      step = jax.checkpoint(step, prevent_cse=False)
-    state, (statistics, traced) = jax.lax.scan(step, self._initial(len(x)), noise)
+    state, (statistics, traced) = recurrence.scan(step, self._initial(len(x)), noise, self.remat)
     mean, log_std = jnp.split(statistics, 2, -1)
     kl = distributions.gaussian_kl(mean, log_std)
     return Terms(
