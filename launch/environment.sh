@@ -1,0 +1,46 @@
+# Sourced by the scripts beside it: goes to the checkout and makes `python` one that has
+# draw_jax and all it needs, in the active virtual environment or else in .venv.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+find_python() {
+  local name
+  for name in python3 python python3.14 python3.13 python3.12 python3.11; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$name"
+      return
+    fi
+  done
+  echo "error: no Python 3.11 or newer on PATH; install one and try again." >&2
+  return 2
+}
+
+make_environment() {
+  local python tools
+  python=$(find_python)
+  # Some systems ship Python without ensurepip; virtualenv does not need it.
+  if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+    tools=$(mktemp -d)
+    "$python" -m pip install --quiet --target "$tools" virtualenv
+    PYTHONPATH="$tools" "$python" -m virtualenv --quiet .venv
+    rm -r "$tools"
+  else
+    "$python" -m venv .venv
+  fi
+}
+
+if [ -z "${VIRTUAL_ENV:-}" ]; then
+  [ -e .venv/bin/activate ] || make_environment
+  # shellcheck source=/dev/null
+  source .venv/bin/activate
+fi
+
+# Installing again is skipped while this checkout and its requirements are the same.
+stamp="$VIRTUAL_ENV/draw_jax.installed"
+wanted="$PWD $(cat setup.cfg launch/constraints.txt | cksum)"
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  echo "Installing draw_jax and what it needs into $VIRTUAL_ENV (a minute or two) ..."
+  python -m pip install --quiet --disable-pip-version-check \
+    --constraint launch/constraints.txt --editable '.[digits,test]'
+  echo "$wanted" > "$stamp"
+fi
