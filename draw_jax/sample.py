@@ -7,7 +7,7 @@ writes OUT/samples.png, a grid, and OUT/samples.gif, the drawing of the first fe
 
 import pathlib
 
-from absl import flags
+from absl import flags, logging
 
 from draw_jax import errors
 from draw_jax.figures import animation, gallery, grid, passes, runs
@@ -27,8 +27,10 @@ _ANIMATED = 25  # pictures whose drawing is shown
 
 def main(argv) -> None:
   """Writes the pictures."""
-  if argv[1:]:
-    raise errors.UserError(f'unknown arguments {" ".join(argv[1:])}: see --help.')
+  if len(argv) > 1:
+    raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)
   output = pathlib.Path(_OUTPUT.value)
   run = runs.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
 

@@ -7,7 +7,7 @@ python -m draw_jax.figures --workdir=DIR --output=OUT --figure=curves --compare=
 
 import pathlib
 
-from absl import flags
+from absl import flags, logging
 
 from draw_jax import errors
 from draw_jax.figures import gallery, runs
@@ -28,8 +28,10 @@ _COMPARE = flags.DEFINE_list('compare', [], 'Workdirs of further runs for the fi
 
 def main(argv) -> None:
   """Makes the figures asked for."""
-  if argv[1:]:
-    raise errors.UserError(f'unknown arguments {" ".join(argv[1:])}: see --help.')
+  if len(argv) > 1:
+    raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)
   everything = _FIGURE.value == ['all']
   names = list(gallery.FIGURES) if everything else _FIGURE.value
   for name in names:

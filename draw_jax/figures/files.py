@@ -34,7 +34,7 @@ def writing(path) -> Iterator[pathlib.Path]:
     temporary.chmod(0o666 & ~_umask())
     temporary.replace(path)
   except OSError as error:
-    raise UserError(f'Cannot write {path}: {error.strerror or error}.') from error
+    raise UserError(f'cannot write {path}: {error.strerror or error}.') from error
   finally:
     if temporary is not None:
       temporary.unlink(missing_ok=True)

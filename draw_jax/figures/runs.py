@@ -62,7 +62,7 @@ def find(
     data_dir: where prepared datasets live.
   """
   if (workdir is None) == (model is None):
-    raise UserError('Give either --workdir=DIR of a training run or --model=NAME.')
+    raise UserError('give either --workdir=DIR of a training run or --model=NAME.')
   if model is not None:
     raise UserError(
       f'--model={model}: no models are shipped yet. Train one and give its --workdir.'

@@ -1,0 +1,43 @@
+"""Learning curves from the rows of runs."""
+
+import json
+
+import numpy as np
+
+from draw_jax import metrics
+from draw_jax.figures import curves
+
+
+def rows(offset=0.0):
+  train = [{'split': 'train', 'step': s, 'bound': 100 + 1000 / s + offset} for s in range(1, 101)]
+  valid = [{'split': 'valid', 'step': s, 'bound': 101 + 900 / s + offset} for s in (50, 100)]
+  return [*train, *valid, {'split': 'train', 'step': 101, 'other': 1.0}]
+
+
+def test_draws_each_split_of_each_run():
+  figure = curves.curves({'a': rows(), 'b': rows(5)})
+  lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].lines}
+  assert list(lines) == ['a, train', 'a, valid', 'b, train', 'b, valid']
+  np.testing.assert_allclose(lines['b, valid'], [[50, 124], [100, 115]])
+  assert len(lines['a, train']) == 100
+
+
+def test_the_steep_beginning_does_not_flatten_the_rest():
+  top = curves.curves({'a': rows()}).axes[0].get_ylim()[1]
+  assert 120 < top < 320
+
+
+def test_a_cost_that_is_not_finite_leaves_the_rest():
+  bad = [*rows(), {'split': 'train', 'step': 102, 'bound': float('nan')}]
+  assert np.isfinite(curves.curves({'a': bad}).axes[0].get_ylim()).all()
+
+
+def test_a_last_line_that_was_cut_off_is_passed_over(tmp_path):
+  text = ''.join(json.dumps(row) + '\n' for row in rows())
+  (tmp_path / 'metrics.jsonl').write_text(text + '{"split": "train", "step": 10')
+  figure = curves.curves({'a': metrics.read(tmp_path)})
+  assert len(figure.axes[0].lines[0].get_xydata()) == 100
+
+
+def test_no_rows_give_an_empty_figure():
+  assert not curves.curves({'a': []}).axes[0].lines
