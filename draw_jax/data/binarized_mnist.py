@@ -39,6 +39,7 @@ class DrawBinarizedMnist(published.PublishedBuilder):
   )
 
   def read(self, paths: dict[str, pathlib.Path]) -> dict[str, Iterable[tuple[Any, Any]]]:
+    """Parses the files and checks them."""
     images = {}
     for file in self.files:
       split = pathlib.Path(file.name).stem.rpartition('_')[2]

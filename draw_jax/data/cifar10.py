@@ -42,6 +42,7 @@ class DrawCifar10(published.PublishedBuilder):
   }
 
   def read(self, paths: dict[str, pathlib.Path]) -> dict[str, Iterable[tuple[Any, Any]]]:
+    """Parses the files and checks them."""
     (path,) = paths.values()
     contents = _read_folder(path) if path.is_dir() else _read_archive(path)
     records = {'train': [], 'test': []}

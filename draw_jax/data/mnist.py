@@ -54,6 +54,7 @@ class DrawMnist(published.PublishedBuilder):
   )
 
   def read(self, paths: dict[str, pathlib.Path]) -> dict[str, Iterable[tuple[Any, Any]]]:
+    """Parses the files and checks them."""
     splits = {}
     for split, prefix in (('train', 'train'), ('test', 't10k')):
       images = self._idx(paths, f'{prefix}-images-idx3-ubyte.gz', _IMAGES)

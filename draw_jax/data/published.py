@@ -39,6 +39,7 @@ class PublishedFile:
 
   @property
   def name(self) -> str:
+    """The file's own name."""
     return self.url.rpartition('/')[2]
 
 

@@ -1,7 +1,6 @@
 """Multi-digit SVHN, 64 x 64, cut as in Goodfellow et al. 2013; batches are 54 x 54 patches."""
 
-import contextlib
-import io
+import itertools
 import pathlib
 import tarfile
 import zlib
@@ -53,6 +52,7 @@ class DrawSvhn(published.PublishedBuilder):
   )
 
   def read(self, paths: dict[str, pathlib.Path]) -> dict[str, Iterable[tuple[Any, Any]]]:
+    """Parses the files and checks them."""
     for file in self.files:
       if file.name in paths and not paths[file.name].is_dir():
         published.check_file(paths[file.name], file)
@@ -61,8 +61,7 @@ class DrawSvhn(published.PublishedBuilder):
 
 def _examples(path: pathlib.Path) -> Iterator[tuple[str, sources.Example]]:
   """Yields (name, example) for the pictures of a folder or an archive."""
-  with _open_struct(path) as struct:
-    boxes = read_boxes(path / _STRUCT, struct)
+  boxes = read_boxes(path / _STRUCT, _read_struct(path))
   for name, stream in _open_pictures(path):
     if name not in boxes:
       raise UserError(f'{path / _STRUCT} lacks a box for {name}: get it again')
@@ -71,17 +70,14 @@ def _examples(path: pathlib.Path) -> Iterator[tuple[str, sources.Example]]:
     raise UserError(f'{path} has no {next(iter(boxes))}, which its {_STRUCT} names: get it again')
 
 
-@contextlib.contextmanager
-def _open_struct(path: pathlib.Path) -> Iterator[BinaryIO]:
-  if not path.is_dir():
+def _read_struct(path: pathlib.Path) -> bytes:
+  if path.is_dir():
+    if (path / _STRUCT).exists():
+      return (path / _STRUCT).read_bytes()
+  else:
     for name, stream in _members(path):
       if name == _STRUCT:
-        yield io.BytesIO(stream.read())
-        return
-  elif (path / _STRUCT).exists():
-    with open(path / _STRUCT, 'rb') as stream:
-      yield stream
-    return
+        return stream.read()
   raise UserError(f'{path} has no {_STRUCT}: get it from {_URL}')
 
 
@@ -105,47 +101,55 @@ def _members(path: pathlib.Path) -> Iterator[tuple[str, BinaryIO]]:
     raise UserError(f'{path} is not a sound .tar.gz file ({error}): get it again') from None
 
 
-def read_boxes(path: pathlib.Path, stream: BinaryIO) -> dict[str, np.ndarray]:
+def read_boxes(path: pathlib.Path, content: bytes) -> dict[str, np.ndarray]:
   """Reads a digitStruct.mat: MATLAB structs, which HDF5 keeps as arrays of references.
 
   Args:
     path: for messages.
-    stream: the file.
+    content: of the file.
 
   Returns:
     By the picture's name, float [4, digits]: left, top, width and height of each digit.
   """
+  boxes = {}
   try:
-    with h5py.File(stream) as file:
-      names = file['digitStruct/name'][:, 0]
-      groups = file['digitStruct/bbox'][:, 0]
-      boxes = {}
-      for i, reference in enumerate(names):
-        name = ''.join(map(chr, file[reference][:, 0]))
-        boxes[name] = _read_box(file, groups[i]) if i < len(groups) else None
+    with h5py.File(h5py.h5f.open_file_image(content)) as file:
+      names, groups = (file[f'digitStruct/{field}'][:, 0] for field in ('name', 'bbox'))
+      for name, group in itertools.zip_longest(names, groups):
+        name = ''.join(map(chr, _follow(file, name)))
+        boxes[name] = _read_box(file, group)
         if boxes[name] is None:
           raise UserError(f'{path} lacks a box for {name}: get it again')
-      return boxes
   except (OSError, KeyError, ValueError) as error:
     raise UserError(f'{path} is not a digitStruct file ({error}): get it again') from None
+  return boxes
 
 
-def _read_box(file: h5py.File, reference: h5py.Reference) -> np.ndarray | None:
+def _read_box(file: h5py.File, reference: h5py.Reference | None) -> np.ndarray | None:
   """Returns float [4, digits], or None if a part is not there."""
   if not reference:
     return None
-  group = file[reference]
-  fields = [group.get(key) for key in ('left', 'top', 'width', 'height')]
-  if any(field is None or not field.size for field in fields):
-    return None
-  # One digit is stored as a number, several as references to numbers.
-  return np.array(
-    [
-      field[:, 0] if field.size == 1 else [file[cell][0, 0] for cell in field[:, 0]]
-      for field in fields
-    ],
-    float,
-  )
+  group = h5py.h5r.dereference(reference, file.id)
+  columns = []
+  for key in (b'left', b'top', b'width', b'height'):
+    if key not in group:
+      return None
+    column = _read_column(h5py.h5d.open(group, key))
+    if column.dtype == object:  # one digit is kept as a number, several as references to numbers
+      column = [_follow(file, cell)[0] for cell in column]
+    columns.append(column)
+  return np.array(columns, float) if len(columns[0]) else None
+
+
+def _follow(file: h5py.File, reference: h5py.Reference) -> np.ndarray:
+  return _read_column(h5py.h5r.dereference(reference, file.id))
+
+
+def _read_column(data: h5py.h5d.DatasetID) -> np.ndarray:
+  # There are a dozen of these a picture, and h5py's comfortable interface takes thrice as long.
+  values = np.empty(data.shape, data.dtype)
+  data.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+  return values[:, 0]
 
 
 def cut(path: pathlib.Path, stream: BinaryIO, boxes: np.ndarray) -> np.ndarray:
