@@ -1,12 +1,8 @@
 """Every field of an experiment with its default, and the checks of their values."""
 
-import contextlib
 import difflib
 import json
-import sys
-from collections.abc import Sequence
 
-from absl import flags
 from ml_collections import config_dict
 
 from draw_jax import data, distributions, model, optimizer
@@ -38,7 +34,7 @@ def default() -> config_dict.ConfigDict:
   section.write_size = 5  # N of the writing grid
   section.output = 'bernoulli'  # D(X | c_T), one of draw_jax.distributions.OUTPUTS
   section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
-  section.remat = 'none'  # 'step': less memory for about a third more work
+  section.remat = 'products'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
 
   section.start = section = config_dict.ConfigDict()  # see draw_jax.model.Start
   section.read_stride = 0.5  # of the stride that spans the picture
@@ -165,6 +161,12 @@ def field_names(config, prefix: str = '') -> list[str]:
   return names
 
 
+def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
+  """Raises a `UserError` unless the variant of an experiment is '' or an accepted one."""
+  if variant:
+    _known('variant', variant, accepted)
+
+
 def _validate_draw(section) -> None:
   for name in ('steps', 'hidden', 'latent', 'read_size', 'write_size'):
     if section[name] < 1:
@@ -228,25 +230,3 @@ def _between(config, name: str, low, high, including_upper: bool = True) -> None
   if not (low <= value < high or (including_upper and value == high)):
     upper = 'at most' if including_upper else 'below'
     raise UserError(f'{name}={value} must be at least {low} and {upper} {high}.')
-
-
-def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
-  """Raises a `UserError` unless the variant of an experiment is '' or an accepted one."""
-  if variant:
-    _known('variant', variant, accepted)
-
-
-@contextlib.contextmanager
-def flag_errors(argv: Sequence[str]):
-  """Turns what goes wrong while config flags are parsed into one line and exit code 2."""
-  try:
-    yield
-  except Exception as error:
-    if flags.FLAGS.is_parsed():
-      raise
-    print(f'error: {_explain(error)}', file=sys.stderr)
-    sys.exit(2)
-
-
-def _explain(error: Exception) -> str:
-  return str(error)

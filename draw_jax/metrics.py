@@ -39,8 +39,8 @@ class Window:
     return mean
 
   def to_json(self) -> dict:
-    """What `Window` was made from, to be saved in a checkpoint."""
-    return {'sums': self._sums, 'count': self._count}
+    """What `Window` was made from, a copy to be saved in a checkpoint."""
+    return {'sums': dict(self._sums), 'count': self._count}
 
 
 class Record:
@@ -107,25 +107,33 @@ class Clock:
   glimpses is not announced too short.
   """
 
-  def __init__(self, plan: Plan, batch_size: int, step: int):
+  def __init__(self, plan: Plan, batch_size: int):
     self._plan, self._batch_size = plan, batch_size
-    self._step, self._since = step, time.monotonic()
+    self._step = self._since = None
+
+  def start(self, step: int) -> None:
+    """Runs from the first step that is done: what came before is start-up."""
+    if self._since is None:
+      self._step, self._since = step, time.monotonic()
 
   @contextlib.contextmanager
   def paused(self):
     """Leaves out what is no training: compiling, evaluating, saving."""
-    start = time.monotonic()
+    begin = time.monotonic()
     yield
-    self._since += time.monotonic() - start
+    if self._since is not None:
+      self._since += time.monotonic() - begin
 
   def lap(self, step: int) -> tuple[float, float]:
     """Images a second since the last lap, and seconds left at that speed."""
-    elapsed = max(time.monotonic() - self._since, 1e-9)
+    elapsed = time.monotonic() - self._since
     done = self._plan.work(self._step, step)
     left = self._plan.work(step, self._plan.num_steps)
+    if not done or elapsed <= 0:
+      return 0.0, 0.0
     speed = (step - self._step) * self._batch_size / elapsed
     self._step, self._since = step, time.monotonic()
-    return speed, left * elapsed / done if done else 0.0
+    return speed, left * elapsed / done
 
 
 class Display:

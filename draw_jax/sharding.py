@@ -5,7 +5,7 @@ import contextlib
 import importlib.util
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -61,9 +61,10 @@ def _scheduled(environ: Mapping[str, str]) -> bool:
   )
 
 
-def make_mesh() -> Mesh:
-  """All devices of all processes in one row."""
-  return jax.make_mesh((jax.device_count(),), (AXIS,), axis_types=(AxisType.Auto,))
+def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
+  """Devices in one row: those given, or all of all processes."""
+  devices = jax.devices() if devices is None else devices
+  return jax.make_mesh((len(devices),), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:

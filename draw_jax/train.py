@@ -11,11 +11,10 @@ import pathlib
 import sys
 
 import jax
-from absl import flags, logging
+from absl import app, flags, logging
 from ml_collections import config_flags
 
-from draw_jax import config as config_lib
-from draw_jax import errors, sharding, training
+from draw_jax import config_errors, errors, sharding, training
 
 _CACHE = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'draw_jax'
 
@@ -47,11 +46,21 @@ def main(argv) -> int:
     logging.set_verbosity(logging.WARNING)
   if _COMPILATION_CACHE.value:
     jax.config.update('jax_compilation_cache_dir', _COMPILATION_CACHE.value)
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
   sharding.start_processes(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   result = training.train(
     _CONFIG.value, _WORKDIR.value, data_dir=_DATA_DIR.value, profile=_profile()
   )
   return 128 + result.signal if result.signal else 0
+
+
+def _guarded(argv) -> int:
+  # As `errors.run`, which leaves the parsing of flags to absl.
+  try:
+    return main(argv)
+  except errors.UserError as error:
+    print(f'error: {error}', file=sys.stderr)
+    return 2
 
 
 def _profile() -> tuple[int, int] | None:
@@ -69,5 +78,4 @@ def _profile() -> tuple[int, int] | None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['config', 'workdir'])
-  with config_lib.flag_errors(sys.argv):
-    errors.run(main)
+  app.run(_guarded, flags_parser=config_errors.parse_flags)

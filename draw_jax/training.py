@@ -87,7 +87,9 @@ class _Trainer:
     self.display = self.record = metrics.Silence()
     # Set by `_begin`, changed by every step or evaluation:
     self.rollbacks, self.best, self.window, self.clock = 0, None, None, None
+    # One for each T:
     self.train_steps, self.eval_steps = {}, {}
+    self.pictures = jax.jit(self.task.pictures, static_argnums=3)
 
   def run(self) -> Result:
     """Trains to the end, or until a signal; goes back where that is asked for."""
@@ -116,7 +118,7 @@ class _Trainer:
     rollbacks = jax.device_put(np.int32(self.rollbacks), sharding.replicated(self.mesh))
     self.best = progress.get('best')
     self.window = metrics.Window(**progress.get('window', {}))
-    self.clock = metrics.Clock(self.plan, self.config.train.batch_size, step)
+    self.clock = metrics.Clock(self.plan, self.config.train.batch_size)
     if self.first:
       self.record.close()
       self.display.close()
@@ -183,6 +185,7 @@ class _Trainer:
       raise NotFiniteError(
         f'step {step}: {" and ".join(parts)} not finite, gradient norm {numbers["grad_norm"]:.4g}'
       )
+    self.clock.start(step)
     self.window.add(numbers)
     if step % self.plan.log_every == 0 or step == self.plan.num_steps:
       mean = self.window.mean()
@@ -246,9 +249,9 @@ class _Trainer:
     """Pictures for TensorBoard, made by this process alone."""
     num = self.config.eval.pictures
     batch = next(self.dataset.eval_batches(self.config.eval.split, num))
-    pictures = jax.jit(self.task.pictures, static_argnums=3)
     key = jax.random.key(self.config.train.seed)
-    self.record.pictures(step, jax.device_get(pictures(jax.device_get(params), batch, key, steps)))
+    pictures = self.pictures(jax.device_get(params), batch, key, steps)
+    self.record.pictures(step, jax.device_get(pictures))
 
   def _refuse_or_go_back(self, error: NotFiniteError) -> None:
     """Counts a rollback, or ends the run where no further one is allowed."""

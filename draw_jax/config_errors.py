@@ -1,0 +1,67 @@
+"""Errors in the flags of a config file, told in one line."""
+
+import difflib
+import pathlib
+import re
+import runpy
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from draw_jax import config as config_lib
+
+
+def parse_flags(argv: Sequence[str]) -> list[str]:
+  """The `flags_parser` of `app.run`; ends with one line and exit code 2 if it fails.
+
+  Args:
+    argv: the command line, the program's name first.
+
+  Returns:
+    What is left of it after the flags.
+  """
+  try:
+    left = flags.FLAGS(argv)
+    # A file that cannot be read is noticed only when it is looked into.
+    config_lib.field_names(flags.FLAGS.config)
+  except Exception as error:  # The flags of a config file raise whatever they come upon.
+    print(f'error: {_missing_file(argv) or _unknown_field(argv) or _short(error)}', file=sys.stderr)
+    sys.exit(2)
+  return left
+
+
+def _file(argv: Sequence[str]) -> tuple[pathlib.Path, str]:
+  """The config's file and its variant."""
+  match = re.search(r'\s--?config[=\s]([^\s:]+):?(\S*)', ' '.join(argv))
+  return (pathlib.Path(match[1]), match[2]) if match else (pathlib.Path(), '')
+
+
+def _missing_file(argv: Sequence[str]) -> str | None:
+  path, _ = _file(argv)
+  if path.exists():
+    return None
+  others = sorted(str(p) for p in path.parent.glob('*.py')) or ['none']
+  near = difflib.get_close_matches(str(path), others, n=1)
+  hint = f'did you mean {near[0]}? ' if near else ''
+  return f'no experiment {path}: {hint}There are {", ".join(others)}.'
+
+
+def _unknown_field(argv: Sequence[str]) -> str | None:
+  path, variant = _file(argv)
+  try:
+    config = runpy.run_path(str(path))['get_config'](*[variant] if variant else [])
+  except Exception:  # Then that is the error to tell.
+    return None
+  names = config_lib.field_names(config)
+  for match in (re.match(r'--?config\.([\w.]+)', arg) for arg in argv):
+    if match and match[1] not in names:
+      near = difflib.get_close_matches(match[1], names, n=1, cutoff=0)[0]
+      return f'no field config.{match[1]}: did you mean config.{near}?'
+  return None
+
+
+def _short(error: Exception) -> str:
+  """The last line: an error from inside a config file carries its traceback."""
+  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+  return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,97 @@
+"""A tiny experiment, and the training binary as a subprocess."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from draw_jax import config as config_lib
+
+ROOT = pathlib.Path(__file__).parents[1]
+# One for all tests and all runs of them: most of a tiny run is compilation.
+CACHE = pathlib.Path(tempfile.gettempdir()) / f'draw_jax_test_cache_{os.getuid()}'
+
+EXPERIMENT = """
+import training_support
+
+def get_config():
+  return training_support.tiny_config({path!r})
+"""
+
+
+def write_images(folder: pathlib.Path, num: int = 80, size: int = 8) -> str:
+  """Bars at random places: a path of uint8 [num, size, size, 1]."""
+  rng = np.random.default_rng(0)
+  images = np.zeros((num, size, size, 1), np.uint8)
+  for image in images:
+    image[rng.integers(size), :] = 255
+    image[:, rng.integers(size)] = 255
+  np.save(folder / 'images.npy', images)
+  return str(folder / 'images.npy')
+
+
+def tiny_config(path: str):
+  """Sixty steps of a few milliseconds, evaluated every 18 and saved every 7."""
+  config = config_lib.default()
+  config.data.name = 'images'
+  config.data.path = path
+  config.model.update({'steps': 3, 'hidden': 8, 'latent': 2, 'read_size': 2, 'write_size': 3})
+  config.model.start.read_sigma = 1.0
+  config.model.start.write_sigma = 1.0
+  config.train.batch_size = 8
+  config.train.num_steps = 60
+  config.optimizer.warmup_steps = 5
+  config.eval.batch_size = 8
+  config.eval.every_epochs = 2.0
+  config.eval.pictures = 4
+  config.checkpoint.every_steps = 7
+  config.log.every_steps = 5
+  return config
+
+
+def write_experiment(folder: pathlib.Path) -> pathlib.Path:
+  """An experiment file for the binary, with its data."""
+  path = folder / 'experiment.py'
+  path.write_text(EXPERIMENT.format(path=write_images(folder)))
+  return path
+
+
+def command(experiment, workdir, *flags: str) -> list[str]:
+  return [
+    *(sys.executable, '-m', 'draw_jax.train', f'--config={experiment}', f'--workdir={workdir}'),
+    *(f'--compilation_cache={CACHE}', *flags),
+  ]
+
+
+def environment(devices: int = 1) -> dict[str, str]:
+  paths = [str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')]
+  return {
+    **os.environ,
+    'JAX_PLATFORMS': 'cpu',
+    'JAX_NUM_CPU_DEVICES': str(devices),
+    'PYTHONPATH': os.pathsep.join(filter(None, paths)),
+  }
+
+
+def run(experiment, workdir, *flags: str, devices: int = 1) -> subprocess.CompletedProcess:
+  return subprocess.run(
+    command(experiment, workdir, *flags),
+    env=environment(devices),
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+
+
+def start(experiment, workdir, *flags: str, devices: int = 1) -> subprocess.Popen:
+  return subprocess.Popen(
+    command(experiment, workdir, *flags),
+    env=environment(devices),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  )
