@@ -5,6 +5,7 @@ a large grid are those of a small one, whatever the size of the chunks that the
 work is done in.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -50,17 +51,9 @@ def generate(
     trace: keep every step, or else only the last.
     binary: draw the pixels from D(X | c), or else show their mean, as the paper.
   """
-  steps = steps or model.steps
-
-  @jax.jit
-  def draw(params, indices):
-    latents = jax.vmap(lambda i: _noise(seed, i, steps, model.latent), out_axes=1)(indices)
-    canvas, traced = model.apply({'params': params}, latents, trace=trace, method='decode')
-    if not trace:
-      return Drawing(_show(model, canvas[None], seed, indices, binary))
-    return Drawing(_show(model, traced.canvas, seed, indices, binary), traced.write)
-
-  return _in_chunks(lambda i: draw(params, i), num, 'drawing')
+  fixed = {'steps': steps or model.steps, 'trace': trace, 'binary': binary}
+  key = jax.random.key(seed)
+  return _in_chunks(lambda i: _generate(model, params, key, i, **fixed), num, 'drawing')
 
 
 def reconstruct(
@@ -68,16 +61,10 @@ def reconstruct(
 ) -> Drawing:
   """Encodes pictures [n, H, W, C] and draws them again; every step is kept."""
   images = jnp.asarray(images, jnp.float32)
-  steps = steps or model.steps
-
-  @jax.jit
-  def draw(params, x, indices):
-    noise = jax.vmap(lambda i: _noise(seed, i, steps, model.latent), out_axes=1)(indices)
-    terms = model.apply({'params': params}, x, noise, trace=True, method='infer')
-    shown = _show(model, terms.trace.canvas, seed, indices, binary)
-    return Drawing(shown, terms.trace.write, terms.trace.read, terms.kl)
-
-  return _in_chunks(lambda i: draw(params, images[i], i), len(images), 'reconstructing')
+  fixed = {'steps': steps or model.steps, 'binary': binary}
+  key = jax.random.key(seed)
+  draw = lambda i: _reconstruct(model, params, key, i, images[i], **fixed)  # noqa: E731
+  return _in_chunks(draw, len(images), 'reconstructing')
 
 
 def interpolate(
@@ -100,17 +87,34 @@ def interpolate(
   Returns:
     [n, K, H, W, C], in [0, 1].
   """
-  num, steps = len(images), steps or model.steps
-  noise = jax.vmap(lambda i: _noise(seed, i, steps, model.latent), out_axes=1)(jnp.arange(num))
+  num = len(images)
+  noise = _noise(jax.random.key(seed), jnp.arange(num), steps or model.steps, model.latent)
   ends = jnp.concatenate([jnp.asarray(images), jnp.asarray(others)])
   latents = _latents(model, params, ends, jnp.concatenate([noise, noise], 1))
   first, last = jnp.split(latents, 2, 1)
-  decode = jax.jit(lambda z: model.mean(model.apply({'params': params}, z, method='decode')[0]))
-  ways = [decode(first + (last - first) * a) for a in np.linspace(0, 1, between)]
+  ways = [_decode(model, params, first + (last - first) * a) for a in np.linspace(0, 1, between)]
   return np.stack(ways, 1)
 
 
-def _latents(model: DRAW, params, x, noise) -> jax.Array:
+# Compiled once for a model and a number of examples, however many figures ask.
+@functools.partial(jax.jit, static_argnames=('model', 'steps', 'trace', 'binary'))
+def _generate(model, params, key, indices, *, steps, trace, binary) -> Drawing:
+  latents = _noise(key, indices, steps, model.latent)
+  canvas, traced = model.apply({'params': params}, latents, trace=trace, method='decode')
+  canvas, write = (traced.canvas, traced.write) if trace else (canvas[None], None)
+  return Drawing(_show(model, canvas, key, indices, binary), write)
+
+
+@functools.partial(jax.jit, static_argnames=('model', 'steps', 'binary'))
+def _reconstruct(model, params, key, indices, x, *, steps, binary) -> Drawing:
+  noise = _noise(key, indices, steps, model.latent)
+  terms = model.apply({'params': params}, x, noise, trace=True, method='infer')
+  images = _show(model, terms.trace.canvas, key, indices, binary)
+  return Drawing(images, terms.trace.write, terms.trace.read, terms.kl)
+
+
+@functools.partial(jax.jit, static_argnames='model')
+def _latents(model, params, x, noise) -> jax.Array:
   """The latents [T, B, Z] that the encoder draws for pictures [B, H, W, C]."""
 
   def run(network):
@@ -120,23 +124,28 @@ def _latents(model: DRAW, params, x, noise) -> jax.Array:
 
     return jax.lax.scan(step, network._initial(len(x)), noise)[1]
 
-  return jax.jit(nn.apply(run, model))({'params': params})
+  return nn.apply(run, model)({'params': params})
 
 
-def _noise(seed: int, index, steps: int, latent: int) -> jax.Array:
-  """[T, Z] standard normal for one example."""
-  return jax.random.normal(jax.random.fold_in(jax.random.key(seed), index), (steps, latent))
+@functools.partial(jax.jit, static_argnames='model')
+def _decode(model, params, latents) -> jax.Array:
+  """The mean pictures [B, H, W, C] of latents [T, B, Z]."""
+  return model.mean(model.apply({'params': params}, latents, method='decode')[0])
 
 
-def _show(model: DRAW, canvas, seed: int, indices, binary: bool) -> jax.Array:
+def _noise(key, indices, steps: int, latent: int) -> jax.Array:
+  """[T, n, Z] standard normal, that of each example from the key and its index."""
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
+  return jax.vmap(lambda key: jax.random.normal(key, (steps, latent)), out_axes=1)(keys)
+
+
+def _show(model: DRAW, canvas, key, indices, binary: bool) -> jax.Array:
   """Pictures [T, n, H, W, C] of canvases; all steps of one example share their randomness."""
   if not binary:
     return model.mean(canvas)
   # Another stream than that of the latents.
-  keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed), i))(indices)
-  keys = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
-  each = jax.vmap(model.sample, in_axes=(0, 0))  # over examples
-  return jax.vmap(lambda canvases: each(canvases, keys))(canvas)
+  keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, 2**31), indices)
+  return jax.vmap(lambda step: jax.vmap(model.sample)(step, keys))(canvas)
 
 
 def _in_chunks(draw, num: int, words: str) -> Drawing:
