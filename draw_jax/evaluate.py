@@ -1,0 +1,108 @@
+r"""Evaluates a trained model on a whole split.
+
+    python -m draw_jax.evaluate --workdir=runs/mnist --importance_samples=100 \
+        --output=runs/mnist/test.json
+
+prints the bound of Eq. 12 and importance-weighted bounds (for classifiers: the error
+rate) with their standard errors, and writes them as JSON: see `draw_jax.report`.
+`--steps=1,2,4,8,16,32,64` gives the bound against the number of glimpses. Ctrl-C prints
+what there is so far, marked as partial, and writes OUTPUT.partial.json.
+"""
+
+import os
+import pathlib
+import signal
+
+import jax
+from absl import flags, logging
+
+from draw_jax import bounds, checkpoint, errors, evaluation, report, sharding
+
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
+_CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
+_EMA = flags.DEFINE_bool('ema', True, 'The moving average of the parameters, or they themselves.')
+_SPLIT = flags.DEFINE_string('split', 'test', 'Of the dataset that the model was trained on.')
+_STEPS = flags.DEFINE_list('steps', [], 'T, one or several; that of training if left out.')
+_SAMPLES = flags.DEFINE_list(
+  'importance_samples',
+  ['1'],
+  'K, also giving bounds with 10, 100, ...; or several, for just those.',
+)
+_REPEATS = flags.DEFINE_integer('repeats', 1, 'R: draws are made R x K times for each image.')
+_LATENTS = flags.DEFINE_bool('kl_latents', False, 'Also the KL of each latent, in the output.')
+_SEED = flags.DEFINE_integer('seed', 0, 'The same seed gives the same draws.')
+_OUTPUT = flags.DEFINE_string('output', None, 'JSON file to write.')
+_BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Images at a time on all devices together.')
+_MEMORY = flags.DEFINE_integer('memory', 128, 'MiB for the draws a device works on at a time.')
+_DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator_address', None, 'host:port of process 0, where no scheduler tells it.'
+)
+_NUM_PROCESSES = flags.DEFINE_integer('num_processes', None, 'Number of processes.')
+_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Which process this is, from 0.')
+
+
+def main(argv) -> int:
+  """Flags in, library calls out."""
+  if len(argv) > 1:
+    raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)
+  if _WORKDIR.value is None:
+    raise errors.UserError('give --workdir=DIR of a training run.')
+  output = _output()
+  samples = _integers('importance_samples', _SAMPLES.value)
+  options = evaluation.Options(
+    split=_SPLIT.value,
+    steps=_integers('steps', _STEPS.value),
+    importance_samples=bounds.ladder(*samples) if len(samples) == 1 else samples,
+    repeats=_REPEATS.value,
+    latents=_LATENTS.value,
+    seed=_SEED.value,
+    batch_size=_BATCH_SIZE.value,
+    memory=_MEMORY.value,
+  )
+  sharding.start_processes(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
+  try:
+    loaded = checkpoint.load(_WORKDIR.value, _CHECKPOINT.value, ema=_EMA.value)
+    task, dataset = evaluation.open_subject(loaded, _DATA_DIR.value)
+    measured = evaluation.measure(
+      task, loaded.params, dataset, options, sharding.make_mesh(), options.steps or (loaded.steps,)
+    )
+  except KeyboardInterrupt:
+    print('stopped before there was any figure.')
+    return 128 + signal.SIGINT
+  result = report.describe(
+    loaded, dataset, options, measured, workdir=_WORKDIR.value, which=_CHECKPOINT.value
+  )
+  if jax.process_index() == 0:
+    print(report.table(result))
+    if output:
+      # A whole result that is there already must not give way to a part of one.
+      report.save(output.with_suffix('.partial.json') if measured.partial else output, result)
+  return 128 + signal.SIGINT if measured.partial else 0
+
+
+def _output() -> pathlib.Path | None:
+  """Where to write, if asked to; refuses in time what could not be written after hours."""
+  if not _OUTPUT.value:
+    return None
+  path = pathlib.Path(_OUTPUT.value)
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise errors.UserError(f'cannot write --output={path}: {error.strerror}.') from error
+  if path.is_dir() or not os.access(path.parent, os.W_OK):
+    raise errors.UserError(f'cannot write --output={path}: give a file in a folder of yours.')
+  return path
+
+
+def _integers(name: str, words: list[str]) -> tuple[int, ...]:
+  if not all(word.isdecimal() and int(word) for word in words):
+    given = ','.join(words)
+    raise errors.UserError(f'--{name}={given}: give a number of at least 1, or several as 1,10.')
+  return tuple(int(word) for word in words)
+
+
+if __name__ == '__main__':
+  errors.run(main)
