@@ -32,13 +32,7 @@ def main(argv) -> None:
     raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)
-  everything = _FIGURE.value == ['all']
-  names = list(gallery.FIGURES) if everything else _FIGURE.value
-  for name in names:
-    if name not in gallery.FIGURES:
-      raise errors.UserError(
-        f'--figure={name} is not known: give all, or some of {", ".join(gallery.FIGURES)}.'
-      )
+  names = gallery.choose(_FIGURE.value)
   options = gallery.Options(
     output=pathlib.Path(_OUTPUT.value),
     num=_NUM.value,
@@ -54,7 +48,7 @@ def main(argv) -> None:
       gallery.FIGURES[name](run, options)
       print(f'{name}: done')
     except errors.UserError as error:
-      if not everything:
+      if _FIGURE.value != ['all']:
         raise
       print(f'{name}: left out. {error}')
   print(f'The figures are in {options.output}.')

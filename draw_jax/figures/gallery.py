@@ -178,6 +178,16 @@ FIGURES: dict[str, Callable[[Run, Options], None]] = {
 }
 
 
+def choose(names: list[str]) -> list[str]:
+  """The figures asked for: some by name, or all."""
+  if names == ['all']:
+    return list(FIGURES)
+  for name in names:
+    if name not in FIGURES:
+      raise UserError(f'--figure={name} is not known: give all, or some of {", ".join(FIGURES)}.')
+  return names
+
+
 def save_animation(stem: pathlib.Path, frames: np.ndarray) -> None:
   """Writes `stem`.gif and, where an encoder is there, `stem`.mp4 and `stem`.webm."""
   animation.save_gif(stem.with_suffix('.gif'), frames)

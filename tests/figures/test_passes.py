@@ -10,13 +10,17 @@ from draw_jax.figures import passes
 SHAPE = (6, 9, 1)
 
 
-@pytest.fixture(scope='module', params=[True, False], ids=['attention', 'plain'])
-def network(request):
-  model = DRAW(SHAPE, steps=4, hidden=8, latent=3, attention=request.param)
+def make(attention):
+  model = DRAW(SHAPE, steps=4, hidden=8, latent=3, attention=attention)
   key = jax.random.key(0)
   params = jax.jit(model.init)(key, np.zeros((1, *SHAPE)), key)['params']
   # Larger weights than at the start, so that latents matter.
   return model, jax.tree.map(lambda a: 2 * a, params)
+
+
+@pytest.fixture(scope='module')
+def network():
+  return make(attention=True)
 
 
 @pytest.fixture(scope='module')
@@ -46,14 +50,19 @@ def test_the_last_step_alone_is_that_of_the_trace(network):
   np.testing.assert_allclose(last.images[0], whole.images[-1], rtol=1e-5)
 
 
-def test_windows_are_there_with_attention(network, images):
+def test_windows_of_reading_and_writing_are_kept(network, images):
   drawing = passes.reconstruct(*network, images, 0)
   assert drawing.kl.shape == (4, 5)
-  if network[0].attention:
-    assert {np.shape(a) for a in (*drawing.read, *drawing.write)} == {(4, 5)}
-    assert passes.generate(*network, 2, 0).read is None
-  else:
-    assert drawing.read is None and drawing.write is None
+  assert {np.shape(a) for a in (*drawing.read, *drawing.write)} == {(4, 5)}
+  generated = passes.generate(*network, 3, 0)
+  assert generated.write.stride.shape == (4, 3)
+  assert generated.read is None and generated.kl is None
+
+
+def test_without_attention_there_are_no_windows(images):
+  drawing = passes.reconstruct(*make(attention=False), images, 0)
+  assert drawing.images.shape == (4, 5, *SHAPE)
+  assert drawing.read is None and drawing.write is None
 
 
 def test_binary_draws_have_the_means_they_are_drawn_from(network):

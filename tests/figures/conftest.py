@@ -1,0 +1,22 @@
+"""A workdir of a tiny run on colour pictures that are not square."""
+
+import numpy as np
+import pytest
+
+from draw_jax import config as config_lib
+from draw_jax import training
+
+
+@pytest.fixture(scope='session')
+def workdir(tmp_path_factory):
+  folder = tmp_path_factory.mktemp('runs')
+  images = np.random.default_rng(0).integers(0, 256, (40, 10, 14, 3), np.uint8)
+  np.save(folder / 'images.npy', images)
+  config = config_lib.default()
+  config.data.name, config.data.path = 'images', str(folder / 'images.npy')
+  config.model.update(steps=3, hidden=8, latent=4, write_size=3)
+  config.train.update(batch_size=8, num_steps=2)
+  config.eval.update(batch_size=8, pictures=2)
+  config.log.every_steps = 1
+  training.train(config.lock(), str(folder / 'run'))
+  return folder / 'run'

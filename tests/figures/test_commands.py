@@ -1,0 +1,119 @@
+"""From a workdir to files."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from draw_jax.errors import UserError
+from draw_jax.figures import gallery, runs
+
+SUFFIXES = {
+  'sequences': ['png', 'pdf', 'npz'],
+  'samples': ['png', 'pdf', 'npz'],
+  'filters': ['png', 'pdf'],
+  'zooming': ['png', 'pdf'],
+  'curves': ['png', 'pdf'],
+  'reconstructions': ['png', 'pdf', 'npz'],
+  'interpolation': ['png', 'pdf', 'npz'],
+}
+
+
+def start(module, *arguments):
+  command = [sys.executable, '-m', module, *arguments]
+  return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope='module')
+def run(workdir):
+  return runs.find(str(workdir), None, 'latest')
+
+
+def test_every_figure_is_made(run, workdir, tmp_path, monkeypatch):
+  monkeypatch.setattr(gallery.animation, 'find_ffmpeg', lambda: None)
+  options = gallery.Options(tmp_path, num=2, npz=True, compare=(str(workdir),))
+  for make in gallery.FIGURES.values():
+    make(run, options)
+  expected = {f'{name}.{suffix}' for name, suffixes in SUFFIXES.items() for suffix in suffixes}
+  expected |= {'drawing.gif', 'reconstruction.gif', 'player.html'}
+  assert {path.name for path in tmp_path.iterdir()} == expected
+  assert Image.open(tmp_path / 'drawing.gif').n_frames == 3
+  with np.load(tmp_path / 'reconstructions.npz') as arrays:
+    assert arrays['images'].shape == (3, 2, 10, 14, 3)
+    assert arrays['read_stride'].shape == arrays['kl'].shape == (3, 2)
+
+
+def test_neighbours_are_searched_in_the_whole_training_set(run):
+  assert sum(len(chunk) for chunk in run.training_pictures(7)) == run.dataset.num_examples('train')
+
+
+def test_the_same_seed_gives_the_same_file(run, tmp_path):
+  for name, seed in (('a', 0), ('b', 0), ('c', 1)):
+    gallery.make_sequences(run, gallery.Options(tmp_path / name, num=1, seed=seed))
+  first, again, other = ((tmp_path / n / 'sequences.png').read_bytes() for n in 'abc')
+  assert first == again != other
+
+
+def test_what_needs_no_data_is_made_without_them(run, tmp_path, capsys):
+  config = run.config.copy_and_resolve_references()
+  config.unlock()
+  config.data.path = str(tmp_path / 'gone.npy')
+  alone = runs.Run(run.name, run.model, run.params, config, None)
+  options = gallery.Options(tmp_path / 'out', num=1)
+  gallery.make_samples(alone, options)
+  gallery.make_player(alone, options)
+  words = capsys.readouterr().out
+  assert 'without nearest neighbours' in words and 'without reconstructions' in words
+  assert (tmp_path / 'out' / 'samples.png').exists()
+  assert (tmp_path / 'out' / 'player.html').exists()
+  for make in (gallery.make_reconstructions, gallery.make_curves):
+    with pytest.raises(UserError):
+      make(alone, options)
+
+
+def test_a_file_that_is_no_picture_is_one_message(run, tmp_path):
+  (tmp_path / 'a.txt').write_text('no picture')
+  options = gallery.Options(tmp_path, image=str(tmp_path / 'a.txt'))
+  with pytest.raises(UserError, match=r'--image=.*a\.txt'):
+    gallery.make_zooming(run, options)
+
+
+@pytest.mark.parametrize(
+  ('workdir', 'model', 'words'),
+  [
+    (None, None, '--workdir'),
+    ('somewhere', 'mnist', '--workdir'),
+    (None, 'mnist', 'no models are shipped'),
+    ('/nowhere/at/all', None, 'does not exist'),
+  ],
+)
+def test_a_run_that_is_not_there_is_one_message(workdir, model, words):
+  with pytest.raises(UserError, match=words):
+    runs.find(workdir, model)
+
+
+def test_an_unknown_figure_is_one_message_that_names_the_others():
+  assert gallery.choose(['all']) == list(gallery.FIGURES)
+  assert gallery.choose(['curves', 'player']) == ['curves', 'player']
+  with pytest.raises(UserError, match=r'sequence is not known.* sequences, samples'):
+    gallery.choose(['player', 'sequence'])
+
+
+def test_both_binaries_write_what_was_asked_for(workdir, tmp_path):
+  same = [f'--workdir={workdir}', '--checkpoint=latest', '--seed=3']
+  jobs = [
+    start('draw_jax.sample', *same, f'--output={tmp_path / "a"}', '--num=5', '--npz'),
+    start('draw_jax.sample', *same, f'--output={tmp_path / "b"}', '--num=5'),
+    start('draw_jax.figures', *same, f'--output={tmp_path / "c"}', '--figure=curves'),
+  ]
+  for job in jobs:
+    _, errors = job.communicate()
+    assert job.returncode == 0, errors
+  for name in ('samples.png', 'samples.gif'):
+    assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'b' / name).read_bytes()
+  with np.load(tmp_path / 'a' / 'samples.npz') as arrays:
+    assert arrays['images'].shape == (5, 10, 14, 3)
+  assert Image.open(tmp_path / 'a' / 'samples.gif').n_frames == 3
+  assert {path.name for path in (tmp_path / 'c').iterdir()} == {'curves.png', 'curves.pdf'}
