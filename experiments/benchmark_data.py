@@ -1,0 +1,118 @@
+"""Examples a second that each pipeline gives, beside what its model takes in training.
+
+    python experiments/benchmark_data.py --data_dir=DIR
+    python experiments/benchmark_data.py --data_dir=DIR --datasets=svhn --consumption=svhn=250
+
+Models have the sizes of Table 3; two digits are drawn by the model of one. A model's rate is
+that of the loss and its gradient, measured before the pipeline's so that they do not share cores.
+"""
+
+import itertools
+import time
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from absl import flags, logging
+
+from draw_jax import attention, data, errors
+from draw_jax.model import DRAW
+
+_DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
+_DATASETS = flags.DEFINE_list(
+  'datasets', [name for name in data.NAMES if name != 'images'], 'Which ones.'
+)
+_BATCH_SIZE = flags.DEFINE_integer('batch_size', 100, 'Of both.', lower_bound=1)
+_SECONDS = flags.DEFINE_float('seconds', 5.0, 'How long to measure each.', lower_bound=0.0)
+_CONSUMPTION = flags.DEFINE_list('consumption', [], 'NAME=EXAMPLES_A_SECOND, instead of measuring.')
+
+_MNIST = {'steps': 64, 'hidden': 256, 'latent': 100, 'read_size': 2, 'write_size': 5}
+_SIZES = {
+  'mnist_5k': _MNIST,
+  'binarized_mnist': _MNIST,
+  'mnist': _MNIST,
+  'two_digit_mnist': _MNIST,
+  'svhn': {'steps': 32, 'hidden': 800, 'latent': 100, 'read_size': 12, 'write_size': 12},
+  'cifar10': {'steps': 64, 'hidden': 400, 'latent': 200, 'read_size': 5, 'write_size': 5},
+}
+
+
+class Glimpses(nn.Module):
+  """What the classifier of Section 4.1 costs: 8 glimpses of 12 x 12 and an LSTM of 256 units."""
+
+  steps: int = 8
+  hidden: int = 256
+  size: int = 12
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Scores [B, 10] of pictures [B, H, W, C]."""
+    num, height, width, _ = x.shape
+    cell, look = nn.OptimizedLSTMCell(self.hidden), nn.Dense(5)
+    carry = cell.initialize_carry(jax.random.key(0), (num, self.size**2))
+    for _ in range(self.steps):
+      window = attention.window(look(carry[1]), self.size, height, width)
+      glimpse = attention.read(x, window, self.size).reshape(num, -1)
+      carry, _ = cell(carry, glimpse)
+    return nn.Dense(10)(carry[1])
+
+
+def make_loss(name: str, image_shape: tuple[int, int, int]):
+  """Returns parameters and the function (params, batch, key) -> loss of a dataset's model."""
+  key = jax.random.key(0)
+  x = jnp.zeros((1, *image_shape))
+  if name == 'cluttered_mnist':
+    classifier = Glimpses()
+
+    def loss(params, batch, key):
+      scores = classifier.apply(params, data.to_device_float(batch['image']))
+      chosen = jax.nn.log_softmax(scores)[jnp.arange(len(scores)), batch['label']]
+      return -chosen.mean()
+
+    return classifier.init(key, x), loss
+  model = DRAW(image_shape=image_shape, **_SIZES[name])
+
+  def bound(params, batch, key):
+    return model.apply(params, data.to_device_float(batch['image']), key).loss.mean()
+
+  return model.init(key, x, key, steps=1), bound
+
+
+def rate(step, batch_size: int) -> float:
+  """Returns examples a second of a function that works through one batch."""
+  step()
+  count, start = 0, time.perf_counter()
+  while (elapsed := time.perf_counter() - start) < _SECONDS.value or count == 0:
+    step()
+    count += 1
+  return count * batch_size / elapsed
+
+
+def consumption(dataset: data.Dataset) -> float:
+  """Returns the examples a second that the model of a dataset works through in training."""
+  params, loss = make_loss(dataset.name, dataset.image_shape)
+  gradient = jax.jit(jax.value_and_grad(loss))
+  batch = next(dataset.train_batches(_BATCH_SIZE.value, seed=0))
+  keys = (jax.random.key(i) for i in itertools.count())
+  return rate(
+    lambda: jax.block_until_ready(gradient(params, batch, next(keys))), len(batch['image'])
+  )
+
+
+def main(argv) -> None:
+  """Prints a row for each dataset."""
+  if len(argv) > 1:
+    raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
+  logging.set_verbosity(logging.ERROR)
+  given = dict(item.split('=') for item in _CONSUMPTION.value)
+  print(f'{"dataset":<16} {"pipeline/s":>10} {"model/s":>10} {"times":>8}')
+  for name in _DATASETS.value:
+    dataset = data.open_dataset(name, data_dir=_DATA_DIR.value)
+    taken = float(given[name]) if name in given else consumption(dataset)
+    batches = dataset.train_batches(_BATCH_SIZE.value, seed=0)
+    made = rate(lambda: next(batches), _BATCH_SIZE.value)  # noqa: B023
+    print(f'{name:<16} {made:>10.0f} {taken:>10.1f} {made / taken:>8.1f}', flush=True)
+
+
+if __name__ == '__main__':
+  errors.run(main)
