@@ -1,6 +1,7 @@
 """Pictures being drawn: frames, GIF files and films."""
 
 import importlib.util
+import math
 import shutil
 import subprocess
 
@@ -82,7 +83,7 @@ def reconstruction_frames(
     uint8 [T, h, w, 3].
   """
   num, height, width = images.shape[1:4]
-  columns = columns or max(1, grid.default_columns(num) // 2)
+  columns = columns or grid.default_columns(math.ceil(num / 2))
   scale = scale or default_scale(2 * columns * width)
   sides = [
     None if window is None else windows.rectangles(window, size, height, width)

@@ -35,8 +35,10 @@ def enlarge(images: np.ndarray, scale: int) -> np.ndarray:
 
 
 def default_columns(num: int) -> int:
-  """Columns of a grid of `num` pictures that is about square."""
-  return max(1, math.ceil(math.sqrt(num)))
+  """Columns of a grid of `num` pictures that is about square, with no cell left over if it can."""
+  root = math.sqrt(num)
+  full = (c for c in range(math.ceil(root), int(2 * root) + 1) if num % c == 0)
+  return max(1, next(full, math.ceil(root)))
 
 
 def tile(

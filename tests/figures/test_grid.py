@@ -19,6 +19,11 @@ def test_tiles_in_rows_with_padding_around_and_between():
   np.testing.assert_array_equal(sheet[..., 0], expected)
 
 
+def test_grids_are_about_square_and_full_where_they_can_be():
+  columns = [grid.default_columns(num) for num in (1, 2, 3, 4, 7, 8, 10, 12, 25, 32, 64, 100)]
+  assert columns == [1, 2, 3, 2, 3, 4, 5, 4, 5, 8, 8, 10]
+
+
 def test_enlarges_pixels_but_not_the_padding():
   sheet = grid.tile(np.zeros((4, 2, 3, 1)), padding=1, scale=5)
   assert sheet.shape == (2 * 11 + 1, 2 * 16 + 1, 3)
