@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from absl import logging
+from jax.experimental import multihost_utils
 from ml_collections import config_dict
 from orbax.checkpoint import v1 as ocp
 
@@ -138,7 +139,7 @@ class Checkpoints:
       aside.mkdir(exist_ok=True)
       names = (aside / (f'{step}' + (f'.{i}' if i else '')) for i in range(1000))
       self.path(step).rename(next(name for name in names if not name.exists()))
-    ocp.multihost.sync_global_processes(f'put_aside_{step}')
+    multihost_utils.sync_global_devices(f'put_aside_{step}')
     self._checkpointer.reload()
 
   def _guard(self, function):

@@ -57,8 +57,8 @@ def default() -> config_dict.ConfigDict:
   section.schedule = 'cosine'  # to the end of the run; or 'constant'
   section.final_fraction = 0.02  # of the learning rate, at the end of the cosine
   section.clip_norm = 100.0  # of the whole gradient of the mean loss; 0: never clip
-  section.beta1 = 0.9
-  section.beta2 = 0.999
+  section.beta1 = 0.9  # memory of the mean of gradients
+  section.beta2 = 0.999  # memory of their squares
   section.weight_decay = 0.0  # on matrices, times the learning rate
   section.accumulate = 1  # parts of a batch worked through one after the other
   section.ema_decay = 0.999  # of the averaged parameters that are evaluated; 0: none
@@ -66,13 +66,13 @@ def default() -> config_dict.ConfigDict:
   config.eval = section = config_dict.ConfigDict()
   section.split = 'valid'  # chooses the best checkpoint
   section.batch_size = 200  # of all devices and processes together
-  section.every_epochs = 1.0
+  section.every_epochs = 1.0  # and at the end
   section.pictures = 32  # samples and reconstructions to show
 
   config.checkpoint = section = config_dict.ConfigDict()
   section.every_steps = 500  # besides one at each evaluation
-  section.keep_latest = 2
-  section.keep_best = 1
+  section.keep_latest = 2  # newest checkpoints
+  section.keep_best = 1  # best ones on eval.split
 
   config.log = section = config_dict.ConfigDict()
   section.every_steps = 50  # steps that one row of metrics.jsonl is the mean of
@@ -133,9 +133,9 @@ def to_json(config) -> str:
 
 def from_json(text: str) -> config_dict.ConfigDict:
   """What `to_json` was given, locked."""
-  config = config_dict.ConfigDict(json.loads(text))
-  config.train.curriculum = tuple(tuple(pair) for pair in config.train.curriculum)
-  return config.lock()
+  fields = json.loads(text)
+  fields['train']['curriculum'] = tuple(tuple(pair) for pair in fields['train']['curriculum'])
+  return config_dict.ConfigDict(fields).lock()
 
 
 def differences(old, new, prefix: str = '') -> dict[str, tuple]:

@@ -81,7 +81,7 @@ def make_train_step(
     params = optax.apply_updates(state.params, jax.tree.map(lambda u: scale * u, updates))
     ema = optimizer_lib.average(state.ema, params, state.step, ema_decay)
     metrics |= {
-      'grad_norm': optax.global_norm(grads),
+      'grad_norm': jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads))),
       'learning_rate': scale * learning_rate(state.step),
     }
     return State(state.step + 1, params, ema, optimizer, state.key, state.rollbacks), metrics

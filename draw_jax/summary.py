@@ -2,7 +2,6 @@
 
 import math
 import signal
-import sys
 
 import jax
 
@@ -31,6 +30,8 @@ def beginning(config, plan, dataset, mesh, like, changed: dict[str, tuple]) -> s
     f'{plan.steps_per_epoch:g} an epoch, {curriculum}',
     f'record    every {plan.log_every} steps, checkpoint every {plan.checkpoint_every}, '
     f'evaluation every {plan.eval_every}',
+    f'cost      about {_operations(config, plan, like.params):.1e} operations in matrix products; '
+    'the time left is shown from the second row on',
     *_parameters(like.params),
     *(
       f'changed   {name}: {old} at the last start, {new} now'
@@ -48,16 +49,26 @@ def end(result, workdir: str, metric: str, split: str) -> str:
   lines = [f'saved     {workdir}/checkpoints/{result.step}', f'best      {best}']
   if result.signal:
     name = signal.Signals(result.signal).name
-    lines += [
-      f'stopped by {name} after {result.step} of {result.num_steps} steps; to go on:',
-      f'  python -m draw_jax.train {" ".join(sys.argv[1:])}',
-    ]
+    lines.append(
+      f'stopped   by {name} after {result.step} of {result.num_steps} steps; '
+      'the same command goes on from there'
+    )
   else:
     lines += [
       f'evaluate  python -m draw_jax.evaluate --workdir={workdir}',
       f'sample    python -m draw_jax.sample --workdir={workdir} --output={workdir}/samples',
     ]
   return '\n'.join(lines)
+
+
+def _operations(config, plan, params) -> float:
+  """Each weight of a matrix is used once a glimpse, and twice more in the backward pass."""
+  weights = sum(
+    math.prod(leaf.shape)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+    if path[-1].key == 'kernel'
+  )
+  return 2.0 * 3 * weights * config.train.batch_size * plan.work(0, plan.num_steps)
 
 
 def _parameters(params) -> list[str]:

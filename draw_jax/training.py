@@ -22,7 +22,7 @@ class Result(NamedTuple):
 
   step: int  # steps done
   num_steps: int  # steps planned
-  best: dict | None  # 'step', 'value' and T ('steps') of the best evaluation
+  best: dict | None  # 'step', 'value', T ('steps') and 'rank' of the best evaluation
   signal: int | None  # that ended it early
 
 
@@ -207,8 +207,8 @@ class _Trainer:
           f'step {step}: {self.task.metric} on {self.config.eval.split} not finite'
         )
       rank = (self.plan.phases_left(step), value)
-      if self.best is None or steps != self.best['steps'] or value < self.best['value']:
-        self.best = {'step': step, 'value': value, 'steps': steps}
+      if self.best is None or rank < tuple(self.best['rank']):
+        self.best = {'step': step, 'value': value, 'steps': steps, 'rank': rank}
     progress = {
       'best': self.best,
       'window': self.window.to_json(),

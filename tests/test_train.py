@@ -80,3 +80,67 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(experiment, finished
   print(reached)
   assert kills >= 2
   assert_same_run(tmp_path, finished)
+
+
+def test_sigterm_saves_and_the_same_command_goes_on(experiment, finished, tmp_path):
+  process = support.start(experiment, tmp_path)
+  read_until(process, 'step ')
+  process.send_signal(signal.SIGTERM)
+  output = process.communicate()[0]
+  assert process.returncode == 128 + signal.SIGTERM
+  step = checkpoint.load(tmp_path, 'latest').step
+  assert f'stopped   by SIGTERM after {step} of 60 steps; the same command goes on' in output
+  assert 5 <= step < 60
+  done = support.run(experiment, tmp_path)
+  assert done.returncode == 0, done.stderr
+  assert f'continued from {tmp_path}/checkpoints/{step}' in done.stderr
+  assert_same_run(tmp_path, finished)
+
+
+def test_begun_on_four_devices_and_ended_on_one(experiment, finished, tmp_path):
+  process = support.start(experiment, tmp_path, devices=4)
+  read_until(process, 'step ')
+  process.send_signal(signal.SIGINT)
+  output = process.communicate()[0]
+  assert process.returncode == 128 + signal.SIGINT
+  assert 'devices   4 x cpu' in output
+  done = support.run(experiment, tmp_path)
+  assert done.returncode == 0, done.stderr
+  for ours, theirs in zip(rows(tmp_path), rows(finished), strict=True):
+    assert ours.keys() == theirs.keys()
+    for name in ('step', 'bound', 'kl', 'reconstruction'):
+      np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+  'flags,message',
+  [
+    (['--config.model.stepz=3'], 'no field config.model.stepz: did you mean config.model.steps?'),
+    (['--config.modl.steps=3'], 'no field config.modl.steps: did you mean config.model.steps?'),
+    (['--config.model.steps=many'], 'flag --config.model.steps=many: invalid literal for int()'),
+    (['--config.model.steps=0'], 'model.steps=0 must be at least 1.'),
+    (['--config.eval.split=vaild'], "images has no split 'vaild': it has train, valid"),
+    (['--profile=9'], '--profile=9 is not a first and a last step, such as 100,110.'),
+    (['--workdri=x'], "Unknown command line flag 'workdri'. Did you mean: workdir ?"),
+  ],
+  ids=lambda value: value[0] if isinstance(value, list) else '',
+)
+def test_mistakes_on_the_command_line(experiment, tmp_path, flags, message):
+  done = support.run(experiment, tmp_path / 'run', *flags)
+  assert done.returncode == 2
+  assert done.stderr.startswith(f'error: {message}')
+  assert done.stderr.count('\n') == 1 and done.stdout == ''
+  assert not (tmp_path / 'run').exists()
+
+
+def test_an_experiment_that_is_not_there(experiment, tmp_path):
+  done = support.run(experiment.with_name('experimant.py'), tmp_path)
+  assert done.returncode == 2
+  assert f'did you mean {experiment}?' in done.stderr and done.stderr.count('\n') == 1
+
+
+def test_profile(experiment, tmp_path):
+  flags = ('--profile=3,5', '--config.train.num_steps=8')
+  done = support.run(experiment, tmp_path, *flags)
+  assert done.returncode == 0, done.stderr
+  assert list((tmp_path / 'profile').rglob('*.xplane.pb'))

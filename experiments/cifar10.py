@@ -1,0 +1,21 @@
+"""CIFAR-10 with the paper's sizes (Table 3).
+
+    python -m draw_jax.train --config=experiments/cifar10.py --workdir=runs/cifar10
+
+The paper shows pictures and gives no number. Its cross-entropy of intensities is
+no likelihood. Cost and bound: not yet measured.
+"""
+
+from draw_jax import config as config_lib
+
+
+def get_config():
+  """T 64, 400 units, 200 latents, 5 x 5 for reading and writing."""
+  config = config_lib.default()
+  config.data.name = 'cifar10'
+  config.model.steps = 64
+  config.model.hidden = 400
+  config.model.latent = 200
+  config.model.read_size = 5
+  config.model.write_size = 5
+  return config

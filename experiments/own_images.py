@@ -1,0 +1,24 @@
+"""Your own pictures: a folder of them, or an array [N, H, W, C] in an .npy or .npz file.
+
+    python -m draw_jax.train --config=experiments/own_images.py --workdir=runs/own \
+        --config.data.path=PICTURES --config.data.image_size=48 --config.data.channels=3
+
+Pictures are scaled and cut to image_size x image_size; a tenth of them is held
+out for validation. Cost and bound depend on them: T, hidden and the image size
+set the cost, shown as time left from the second row on.
+"""
+
+from draw_jax import config as config_lib
+
+
+def get_config():
+  """Larger grids than for digits: there is more to see in one glance."""
+  config = config_lib.default()
+  config.data.name = 'images'
+  config.model.steps = 32
+  config.model.hidden = 400
+  config.model.read_size = 8
+  config.model.write_size = 8
+  config.train.epochs = 100.0
+  config.eval.every_epochs = 5.0
+  return config

@@ -1,0 +1,17 @@
+"""Two digits on one 60 x 60 canvas (Section 4.3), with MNIST's sizes.
+
+    python -m draw_jax.train --config=experiments/two_digit_mnist.py --workdir=runs/two_digit_mnist
+
+The paper shows pictures and gives no number. Table 3 has no row for it: the
+sizes are those of the MNIST model. Cost and bound: not yet measured.
+"""
+
+from draw_jax import config as config_lib
+
+
+def get_config():
+  """A new pair at each visit; intensities, as in the paper's Figure 8."""
+  config = config_lib.default()
+  config.data.name = 'two_digit_mnist'
+  config.data.binarization = 'none'
+  return config

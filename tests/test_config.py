@@ -1,0 +1,158 @@
+import pathlib
+import runpy
+
+import pytest
+import training_support as support
+
+from draw_jax import config as config_lib
+from draw_jax import data, plan
+from draw_jax.errors import UserError
+
+FOLDER = pathlib.Path(__file__).parents[1] / 'experiments'
+EXPERIMENTS = sorted(path for path in FOLDER.glob('*.py') if 'def get_config' in path.read_text())
+
+
+def get_config(path, *variant):
+  return runpy.run_path(str(path))['get_config'](*variant)
+
+
+def override(config, name: str, value) -> None:
+  *sections, field = name.split('.')
+  for section in sections:
+    config = config[section]
+  with config.ignore_type():
+    config[field] = value
+
+
+BAD = [
+  ('data.name', 'minst', "data.name='minst' is not known: did you mean 'mnist'?"),
+  ('model.name', 'drw', "model.name='drw' is not known: did you mean 'draw'?"),
+  ('model.steps', 0, 'model.steps=0 must be at least 1.'),
+  ('model.hidden', -3, 'model.hidden=-3 must be at least 1.'),
+  ('model.latent', 0, 'model.latent=0 must be at least 1.'),
+  ('model.read_size', 0, 'model.read_size=0 must be at least 1.'),
+  ('model.start.read_sigma', 0.0, 'model.start.read_sigma=0.0 must be above 0.'),
+  ('model.output', 'bernouli', "did you mean 'bernoulli'?"),
+  ('model.dtype', 'bf16', "model.dtype='bf16' is not known"),
+  ('model.remat', 'steps', "did you mean 'step'?"),
+  ('train.batch_size', 0, 'train.batch_size=0 must be at least 1.'),
+  ('train.epochs', 0.0, 'train.epochs=0.0 must be a number above 0.'),
+  ('train.num_steps', -1, 'train.num_steps=-1 must be at least 0.'),
+  ('train.curriculum', ((16,),), 'is not a row of (T, epochs) pairs such as'),
+  ('train.curriculum', (16, 2), 'is not a row of (T, epochs) pairs such as'),
+  ('train.curriculum', ((0, 2),), 'is not a row of (T, epochs) pairs such as'),
+  ('train.curriculum', ((16, 99),), 'takes 99 epochs, more than the whole run, train.epochs=12.0'),
+  ('optimizer.learning_rate', float('nan'), 'optimizer.learning_rate=nan must be a number above 0'),
+  ('optimizer.schedule', 'cosin', "did you mean 'cosine'?"),
+  ('optimizer.final_fraction', 1.5, 'must be at least 0 and at most 1.'),
+  ('optimizer.ema_decay', 1.0, 'optimizer.ema_decay=1.0 must be at least 0 and below 1.'),
+  ('optimizer.accumulate', 0, 'optimizer.accumulate=0 must be at least 1.'),
+  ('optimizer.clip_norm', -1.0, 'optimizer.clip_norm=-1.0 must be at least 0.'),
+  ('eval.every_epochs', 0.0, 'eval.every_epochs=0.0 must be a number above 0.'),
+  ('checkpoint.every_steps', 0, 'checkpoint.every_steps=0 must be at least 1.'),
+  ('on_nan', 'rolback', "on_nan='rolback' is not known: did you mean 'rollback'?"),
+]
+
+
+@pytest.mark.parametrize('name,value,message', BAD, ids=[f'{n}={v}' for n, v, _ in BAD])
+def test_bad_values(name, value, message):
+  config = config_lib.default()
+  config_lib.validate(config)
+  override(config, name, value)
+  with pytest.raises(UserError) as caught:
+    config_lib.validate(config)
+  assert message in str(caught.value)
+  assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'name,value,devices,message',
+  [
+    ('model.read_size', 29, 1, 'model.read_size=29 is larger than the pictures, 28 x 40.'),
+    ('model.write_size', 30, 1, 'model.write_size=30 is larger than the pictures, 28 x 40.'),
+    ('train.batch_size', 100, 8, 'is no multiple of 8 devices: try 96 or 104.'),
+    ('train.batch_size', 3, 4, 'train.batch_size=3 is no multiple of 4 devices: try 4.'),
+    ('eval.batch_size', 10, 4, 'eval.batch_size=10 is no multiple of 4 devices: try 8 or 12.'),
+    ('optimizer.accumulate', 3, 1, 'times optimizer.accumulate=3: try 99 or 102.'),
+  ],
+)  # fmt: skip
+def test_values_that_do_not_fit(name, value, devices, message):
+  config = config_lib.default()
+  override(config, name, value)
+  config_lib.validate(config)
+  with pytest.raises(UserError) as caught:
+    config_lib.validate_for(config, (28, 40, 1), devices)
+  assert message in str(caught.value)
+
+
+def test_without_attention_the_grids_do_not_matter():
+  config = config_lib.default()
+  config.model.attention = False
+  config.model.read_size = 99
+  config_lib.validate_for(config, (28, 28, 1), 1)
+
+
+@pytest.mark.parametrize('path', EXPERIMENTS, ids=lambda p: p.stem)
+def test_experiments_are_valid_and_documented(path):
+  config = get_config(path)
+  config_lib.validate(config)
+  module = runpy.run_path(str(path))
+  assert f'--config=experiments/{path.name}' in module['__doc__']
+  assert config.data.name in data.NAMES
+
+
+@pytest.mark.parametrize(
+  'name,steps,hidden,latent,read,write',
+  [
+    ('mnist', 64, 256, 100, 2, 5),
+    ('svhn', 32, 800, 100, 12, 12),
+    ('cifar10', 64, 400, 200, 5, 5),
+  ],
+)
+def test_sizes_of_table_3(name, steps, hidden, latent, read, write):
+  model = get_config(FOLDER / f'{name}.py').model
+  assert (model.steps, model.hidden, model.latent) == (steps, hidden, latent)
+  assert (model.read_size, model.write_size) == (read, write)
+
+
+def test_variants():
+  path = FOLDER / 'mnist.py'
+  assert get_config(path).model.attention
+  assert not get_config(path, 'no_attention').model.attention
+  with pytest.raises(UserError, match="did you mean 'no_attention'"):
+    get_config(path, 'no_atention')
+
+
+def test_json():
+  config = config_lib.default()
+  config.train.curriculum = ((16, 2), (32, 1.5))
+  back = config_lib.from_json(config_lib.to_json(config))
+  assert config_lib.differences(config, back) == {}
+  assert back.train.curriculum == ((16, 2), (32, 1.5))
+  assert back.data.path is None
+
+
+def test_every_field_is_commented():
+  source = pathlib.Path(config_lib.__file__).read_text()
+  body = source[source.index('def default') : source.index('return config')]
+  fields = [line for line in body.splitlines() if ' = ' in line and 'ConfigDict()' not in line]
+  bare = [line.strip() for line in fields if '#' not in line]
+  assert len(fields) == len(config_lib.field_names(config_lib.default()))
+  assert bare == []
+
+
+def test_plan():
+  config = support.tiny_config('images.npy')
+  config.train.update({
+    'num_steps': 0, 'epochs': 5.0, 'batch_size': 10, 'curriculum': ((4, 1), (8, 1.5)),
+  })  # fmt: skip
+  config.model.steps = 16
+  made = plan.make(config, num_examples=100)
+  assert made.num_steps == 50
+  assert made.phases == ((10, 4), (25, 8), (50, 16))
+  assert [made.steps(s) for s in (0, 9, 10, 24, 25, 49)] == [4, 4, 8, 8, 16, 16]
+  assert [made.phases_left(s) for s in (10, 11, 25, 26)] == [2, 1, 1, 0]
+  assert [s for s in range(1, 51) if made.evaluates(s)] == [20, 40, 50]
+  assert made.work(0, 50) == 10 * 4 + 15 * 8 + 25 * 16
+  assert made.work(5, 30) == 5 * 4 + 15 * 8 + 5 * 16
+  assert made.epoch(25) == 2.5

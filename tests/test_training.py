@@ -1,0 +1,180 @@
+"""The loop and the step, in this process."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import training_support as support
+
+from draw_jax import checkpoint, data, metrics, optimizer, sharding, step, tasks, training
+from draw_jax.errors import UserError
+
+
+@pytest.fixture(scope='module', autouse=True)
+def compilation_cache():
+  values = {
+    'jax_compilation_cache_dir': str(support.CACHE),
+    'jax_persistent_cache_min_compile_time_secs': 0,
+  }
+  before = {name: getattr(jax.config, name) for name in values}
+  for name, value in values.items():
+    jax.config.update(name, value)
+  yield
+  for name, value in before.items():
+    jax.config.update(name, value)
+
+
+@pytest.fixture
+def config(tmp_path):
+  return support.tiny_config(support.write_images(tmp_path))
+
+
+def test_golden_first_step(config):
+  """The first loss and gradient norm of a seed; they change only when the model does."""
+  dataset = data.open_dataset(**config.data)
+  task = tasks.create(config.model, dataset.image_shape)
+  schedule = optimizer.schedule(config.optimizer, 60)
+  transform = optimizer.create(config.optimizer, schedule)
+  mesh = sharding.make_mesh(jax.devices()[:1])
+  state = step.make_init(task, transform, 0, mesh)(dataset.mean_image())
+  train_step = step.make_train_step(
+    task, transform, schedule, mesh, steps=3, ema_decay=0.999, rollback_scale=0.5
+  )
+  before = jax.device_get(state.params)
+  batch = sharding.put(mesh, next(dataset.train_batches(8, seed=0)))
+  state, numbers = train_step(state, batch)
+  np.testing.assert_allclose(numbers['bound'], 33.93478, rtol=1e-5)
+  np.testing.assert_allclose(numbers['grad_norm'], 1.0, rtol=1e-4)
+  np.testing.assert_allclose(numbers['reconstruction'] + numbers['kl'], numbers['bound'], rtol=1e-6)
+  # The average moves nine tenths of the way at the first step, and no array stays behind.
+  for old, new, average in zip(
+    *map(jax.tree.leaves, (before, state.params, state.ema)), strict=True
+  ):
+    np.testing.assert_allclose(average, 0.1 * old + 0.9 * new, rtol=1e-5, atol=1e-7)
+    assert np.any(old != np.asarray(new))
+  assert int(state.step) == 1
+
+
+class Poisoned(tasks.Draw):
+  """DRAW whose KL is not finite where the data say so."""
+
+  def loss(self, params, batch, noise):
+    loss, numbers = super().loss(params, batch, noise)
+    factor = 1 + batch.get('poison', jnp.zeros(()))
+    return loss * factor, numbers | {name: numbers[name] * factor for name in ('bound', 'kl')}
+
+
+@dataclasses.dataclass
+class PoisonedData:
+  """A dataset that poisons one step for some seeds."""
+
+  dataset: data.Dataset
+  at: int
+  seeds: range
+
+  def __getattr__(self, name):
+    return getattr(self.dataset, name)
+
+  def train_batches(self, batch_size, *, seed, start_step, **processes):
+    batches = self.dataset.train_batches(batch_size, seed=seed, start_step=start_step, **processes)
+    for number, batch in enumerate(batches, start_step + 1):
+      bad = number == self.at and seed in self.seeds
+      yield batch | {'poison': np.full(batch_size, np.nan if bad else 0.0, np.float32)}
+
+
+@pytest.fixture
+def poison(monkeypatch):
+  """Makes step 20 fail for seeds in a range."""
+
+  def install(seeds: range):
+    create, open_dataset = tasks.create, data.open_dataset
+    monkeypatch.setattr(tasks, 'create', lambda *args: Poisoned(create(*args).model))
+    monkeypatch.setattr(
+      data, 'open_dataset', lambda **kwargs: PoisonedData(open_dataset(**kwargs), 20, seeds)
+    )
+
+  return install
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(config, tmp_path, poison):
+  poison(range(1))
+  with pytest.raises(UserError) as caught:
+    training.train(config, tmp_path / 'run')
+  message = str(caught.value)
+  assert message.startswith('step 20: kl not finite, gradient norm nan')
+  assert 'since the checkpoint of step 18' in message
+  assert '--config.on_nan=rollback' in message
+  loaded = checkpoint.load(tmp_path / 'run', 'latest', ema=False)
+  assert loaded.step == 18
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(loaded.params))
+
+
+def test_rollback_goes_on_with_other_data_and_smaller_steps(config, tmp_path, poison, capfd):
+  poison(range(1))
+  config.on_nan = 'rollback'
+  result = training.train(config, tmp_path / 'run')
+  assert result.step == 60
+  assert 'Back to the checkpoint of step 18' in capfd.readouterr().err
+  rows = [row for row in metrics.read(tmp_path / 'run') if row['split'] == 'train']
+  assert [row['step'] for row in rows] == list(range(5, 61, 5))
+  schedule = optimizer.schedule(config.optimizer, 60)
+  expected = [np.mean([schedule(s - 1 - i) for i in range(5)]) for s in (15, 30)]
+  rates = {row['step']: row['learning_rate'] for row in rows}
+  np.testing.assert_allclose([rates[15], rates[30]], [expected[0], expected[1] / 2], rtol=1e-5)
+
+
+def test_rollbacks_are_counted(config, tmp_path, poison, capfd):
+  poison(range(10**9))
+  config.on_nan = 'rollback'
+  config.max_rollbacks = 2
+  with pytest.raises(UserError, match=r'step 20: kl not finite.*max_rollbacks=2 are used'):
+    training.train(config, tmp_path / 'run')
+  assert capfd.readouterr().err.count('Back to') == 2
+
+
+def test_curriculum(config, tmp_path):
+  """Fewer glimpses first; whatever the bound then, the best is one with all of them."""
+  config.train.curriculum = ((1, 2),)
+  result = training.train(config, tmp_path / 'run')
+  assert result.step == 60
+  rows = metrics.read(tmp_path / 'run')
+  judged = {r['step']: r['steps'] for r in rows if r['split'] == 'valid'}
+  assert judged == {18: 1, 36: 3, 54: 3, 60: 3}
+  assert [r['steps'] for r in rows if r['split'] == 'train'] == [1] * 3 + [3] * 9
+  loaded = checkpoint.load(tmp_path / 'run', 'best')
+  assert loaded.steps == 3
+  bounds = {r['step']: r['bound'] for r in rows if r['split'] == 'valid' and r['steps'] == 3}
+  assert loaded.metrics['bound'] == result.best['value'] == min(bounds.values())
+  assert bounds[loaded.step] == loaded.metrics['bound']
+
+
+def test_numbers_are_read_one_step_behind(config, tmp_path, monkeypatch):
+  events = []
+  watch, take = training._Trainer._watch, training._Trainer._train_step
+
+  def watched(self, number, numbers):
+    events.append(f'read {number}')
+    watch(self, number, numbers)
+
+  def taken(self, number, *args):
+    events.append(f'step {number + 1}')
+    return take(self, number, *args)
+
+  monkeypatch.setattr(training._Trainer, '_watch', watched)
+  monkeypatch.setattr(training._Trainer, '_train_step', taken)
+  training.train(config, tmp_path / 'run')
+  assert events[:6] == ['step 1', 'step 2', 'read 1', 'step 3', 'read 2', 'step 4']
+
+
+def test_pictures_and_record_for_tensorboard(config, tmp_path):
+  training.train(config, tmp_path / 'run')
+  written = b''.join(p.read_bytes() for p in (tmp_path / 'run' / 'tensorboard').iterdir())
+  for name in (b'samples', b'reconstructions', b'valid/bound', b'train/kl'):
+    assert name in written
+  last = json.loads((tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()[-1])
+  assert last['split'] == 'valid' and last['examples'] == 8
+  # The same command on a finished run trains no more.
+  assert training.train(config, tmp_path / 'run').step == 60
