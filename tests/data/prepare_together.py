@@ -31,5 +31,5 @@ if __name__ == '__main__':
   binarized_mnist.published.check_file = lambda path, file: None
   preparation.prepare = from_files
   splits = preparation.load(builder, data_dir, {'train': 'train'})
-  print(json.dumps([refusal, len(calls), len(splits['train'])]))
+  print(json.dumps([refusal, len(calls), len(splits['train']), 'tensorflow' in sys.modules]))
   jax.distributed.shutdown()

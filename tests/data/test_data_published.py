@@ -164,10 +164,11 @@ def test_process_0_prepares_while_the_others_wait(tiny_amat, tmp_path):
   for i, process in enumerate(processes):
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    refusal, prepared_here, examples = json.loads(output.splitlines()[-1])
+    refusal, prepared_here, examples, tensorflow = json.loads(output.splitlines()[-1])
     assert refusal.startswith('no such file' if i == 0 else 'process 0 could not prepare')
     assert prepared_here == (i == 0)
     assert examples == 6
+    assert not tensorflow
 
 
 def test_missing_file_names_it_the_page_and_the_command(tiny_amat, tmp_path):
