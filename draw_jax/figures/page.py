@@ -12,7 +12,7 @@ from draw_jax.figures import files, grid, windows
 
 _DPI = 200
 # Pixels of a PNG file: about as wide as a page is made.
-_PNG_WIDTH = 1400
+_PNG_WIDTH = 1800
 _FONT = 7  # points
 
 

@@ -44,9 +44,17 @@ def test_a_window_that_leaves_the_picture_ends_at_its_edge_pixels():
   assert shown[:4] == (22, 0, WIDTH - 1, 7)
 
 
-def test_a_window_outside_is_a_line_on_the_nearest_edge():
-  shown = windows.rectangles(window(-50, 10), 5, HEIGHT, WIDTH)
-  assert shown[:4] == (0, 6, 0, 14)
+@pytest.mark.parametrize(
+  ('x', 'y', 'corners'),
+  [
+    (-50, 10, (0, 6, 0, 14)),
+    (80, 10, (WIDTH - 1, 6, WIDTH - 1, 14)),
+    (15, -50, (11, 0, 19, 0)),
+    (15, 80, (11, HEIGHT - 1, 19, HEIGHT - 1)),
+  ],
+)
+def test_a_window_outside_is_a_line_on_the_nearest_edge(x, y, corners):
+  assert windows.rectangles(window(x, y), 5, HEIGHT, WIDTH)[:4] == corners
 
 
 def test_a_window_around_the_picture_frames_it():
