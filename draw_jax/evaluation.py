@@ -140,7 +140,8 @@ def measure(
     raise UserError(f'there is no evaluation for {type(task).__name__}.')
   batch_size, chunk = _plan(options, total, rows, mesh.size)
   work = kind(task, dataset, options, tuple(steps), chunk)
-  params = jax.device_put(params, sharding.replicated(mesh))
+  # By way of the host: several processes each have a copy of their own.
+  params = jax.device_put(jax.device_get(params), sharding.replicated(mesh))
   run = _over_devices(mesh, work.on_device, batch_size, options.seed)
   chunks = math.ceil(options.draws / chunk)
   partial, first, clock = False, None, None

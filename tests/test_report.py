@@ -1,0 +1,117 @@
+import json
+import types
+
+import pytest
+
+from draw_jax import checkpoint, evaluation, report
+from draw_jax import config as config_lib
+
+
+def estimate(mean, **more):
+  return {'mean': mean, 'stderr_images': 0.25, 'stderr_draws': None, 'bits_per_dim': 0.15, **more}
+
+
+def describe(name='binarized_mnist', binarization='fixed', split='test', **more):
+  """The report on made-up figures."""
+  config = config_lib.default()
+  config.model.attention = more.pop('attention', True)
+  loaded = checkpoint.Loaded(
+    config, None, 500, 64, True, None, (28, 28, 1), None, binarization
+  )  # fmt: skip
+  dataset = types.SimpleNamespace(
+    name=name, binarization=binarization, num_examples=lambda split: 10_000
+  )
+  row = {
+    'steps': 64,
+    'bound': estimate(83.125),
+    'reconstruction': estimate(60.0),
+    'kl': estimate(23.125),
+    'kl_steps': [0.5, 0.25],
+    'importance': [estimate(81.5, samples=100, groups=1)],
+  }
+  fields = {'results': [row], 'examples': 10_000, 'draws': 100, 'partial': False, 'speed': 812.3}
+  measured = evaluation.Measurement(**{**fields, **more})
+  options = evaluation.Options(split=split, importance_samples=(100,), seed=3)
+  return report.describe(loaded, dataset, options, measured, workdir='runs/a', which='best')
+
+
+def test_every_figure_is_labelled():
+  text = report.table(describe())
+  for label in (
+    'binarized_mnist, binarization fixed, split test, 10,000 of 10,000 images',
+    'draw with attention, runs/a, step 500 (best), EMA, trained with T 64',
+    '100 an image: R 1 x K 100, seed 3',
+    '812 images x samples a second',
+  ):
+    assert label in text
+  lines = [line.split() for line in text.splitlines()]
+  assert ['bound', '(Eq.', '12)', '83.125', '0.250', '-', '0.1500', '80.97'] in lines
+  assert ['importance-weighted,', 'K', '100', '81.500', '0.250', '-', '0.1500'] in lines
+  assert 'PARTIAL' not in text
+  assert 'likelihood' not in text
+
+
+@pytest.mark.parametrize(('attention', 'expected'), [(True, 80.97), (False, 87.40)])
+def test_the_papers_figure_for_the_same_task(attention, expected):
+  result = describe(attention=attention)
+  assert result['paper'] == expected
+  assert f'{expected:.2f} nats {"with" if attention else "without"} attention' in (
+    report.table(result)
+  )
+
+
+@pytest.mark.parametrize(
+  'task', [('mnist', 'dynamic', 'test'), ('binarized_mnist', 'fixed', 'valid')], ids=str
+)
+def test_no_figure_of_the_paper_for_another_task(task):
+  result = describe(*task)
+  assert result['paper'] is None
+  text = report.table(result)
+  assert 'not comparable' in text
+  assert '80.97' not in text
+
+
+def test_a_partial_result_says_so_and_is_not_compared():
+  few = report.table(describe(partial=True, examples=300))
+  assert few.startswith('PARTIAL')
+  assert 'sorted by class' in few
+  assert '300 of 10,000 images' in few
+  all_images = report.table(describe(partial=True, draws=7))
+  assert all_images.startswith('PARTIAL')
+  assert 'sorted by class' not in all_images
+  assert '7 an image' in all_images
+  bound = next(line for line in few.splitlines() if line.startswith('bound'))
+  assert '80.97' not in bound
+
+
+@pytest.mark.parametrize(
+  ('binarization', 'likelihood'), [('none', False), ('threshold', True), ('dynamic', True)]
+)
+def test_cross_entropy_is_not_called_a_likelihood(binarization, likelihood):
+  result = describe('mnist', binarization)
+  assert result['likelihood'] == likelihood
+  text = report.table(result)
+  assert ('cross-entropy + KL (Eq. 12)' in text) != likelihood
+  assert ('are a likelihood of the pixels' in text) != likelihood
+
+
+def test_classification_table():
+  rate = {'examples': 1000, 'errors': 34, 'rate': 0.034, 'interval': [0.0244, 0.0472]}
+  empty = {'examples': 0, 'errors': 0, 'rate': None, 'interval': None}
+  row = {'steps': 8, 'error': rate, 'classes': [rate, empty], 'confusion': [[966, 34], [0, 0]]}
+  result = describe(results=[row])
+  assert result['task'] == 'classification'
+  lines = [line.split() for line in report.table(result).splitlines()]
+  assert ['all', '3.40%', '2.44%', '-', '4.72%', '34', 'of', '1,000'] in lines
+  assert ['966', '34'] in lines
+
+
+def test_file_appears_whole_or_not_at_all(tmp_path):
+  path = tmp_path / 'deep' / 'result.json'
+  report.save(path, describe())
+  first = path.read_text()
+  assert json.loads(first)['results'][0]['bound']['mean'] == 83.125
+  with pytest.raises(ValueError, match='JSON'):
+    report.save(path, {'mean': float('nan')})
+  assert path.read_text() == first
+  assert list(path.parent.iterdir()) == [path]
