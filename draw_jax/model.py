@@ -31,10 +31,21 @@ class Start:
   write_stride: float = 0.8  # of the stride that spans the picture
   write_sigma: float = 2.5  # pixels: neighbouring filters overlap, no gaps between
   forget_bias: float = 1.0  # of both LSTMs: gradients reach the early steps at first
-  kernel_scale: float = 1.0  # weights are N(0, kernel_scale / fan_in)
+  kernel_scale: float = 1.0  # weights are N(0, kernel_scale / fan_in); those from the
+  # glimpse N(0, kernel_scale / its size), so that a few pixels are heard beside
+  # hundreds of hidden units
+  write_scale: float = 4.0  # factor on the weights that make the writing patch: the
+  # canvas, and with it the latents, matter from the first step of training
 
 
-PAPER = Start(read_stride=1.0, read_sigma=1.0, write_stride=1.0, write_sigma=1.0, forget_bias=0.0)
+PAPER = Start(
+  read_stride=1.0,
+  read_sigma=1.0,
+  write_stride=1.0,
+  write_sigma=1.0,
+  forget_bias=0.0,
+  write_scale=1.0,
+)
 
 
 class Trace(NamedTuple):
@@ -157,10 +168,11 @@ class DRAW(nn.Module):
       self.write_window = self._window('write_window', start.write_stride, start.write_sigma)
     else:
       read = patch = height * width
-    self.encoder = self._lstm('encoder', 2 * read * channels + hidden)
+    glimpse = 2 * read * channels
+    self.encoder = self._lstm('encoder', glimpse + hidden, glimpse)
     self.decoder = self._lstm('decoder', self.latent)
     self.posterior = self._linear('posterior', hidden, 2 * self.latent)
-    self.write = self._linear('write', hidden, patch * out_channels)
+    self.write = self._linear('write', hidden, patch * out_channels, gain=start.write_scale)
     zeros = nn.initializers.zeros
     self.canvas = self.param('canvas', zeros, (height, width, out_channels), self.param_dtype)
 
@@ -300,23 +312,32 @@ class DRAW(nn.Module):
     window = attention.window(linear(self.write_window, h_dec), self.write_size, height, width)
     return attention.write(patch, window, height, width), window
 
-  def _linear(self, name: str, inputs: int, outputs: int, bias=0.0, **more):
-    """A parameter for `linear`, with further arrays beside the matrix and bias."""
+  def _linear(self, name: str, inputs: int, outputs: int, bias=0.0, gain=1.0, **more):
+    """A parameter for `linear`, with further arrays beside the matrix and bias.
+
+    `gain` multiplies the starting weights, or their rows if it is [inputs].
+    """
 
     def init(key):
-      scale = np.sqrt(self.start.kernel_scale / inputs)
-      kernel = scale * jax.random.normal(key, (inputs, outputs), self.param_dtype)
-      arrays = {'bias': jnp.broadcast_to(bias, outputs), **more}
-      return {'kernel': kernel, **jax.tree.map(lambda a: a.astype(self.param_dtype), arrays)}
+      kernel = jax.random.normal(key, (inputs, outputs), self.param_dtype)
+      kernel *= np.sqrt(self.start.kernel_scale / inputs)
+      kernel *= jnp.broadcast_to(gain, inputs)[:, None]
+      arrays = {'kernel': kernel, 'bias': jnp.broadcast_to(bias, outputs), **more}
+      return jax.tree.map(lambda a: jnp.asarray(a, self.param_dtype), arrays)
 
     return self.param(name, init)
 
-  def _lstm(self, name: str, inputs: int):
-    """A parameter for `lstm`, with the learned initial h and c."""
+  def _lstm(self, name: str, inputs: int, glimpse: int = 0):
+    """A parameter for `lstm`, with the learned initial h and c.
+
+    The first `glimpse` of the inputs are a glimpse.
+    """
     hidden = self.hidden
     bias = np.repeat([0.0, self.start.forget_bias, 0.0, 0.0], hidden)
+    gain = np.ones(inputs + hidden)
+    gain[:glimpse] = np.sqrt((inputs + hidden) / max(glimpse, 1))
     zeros = np.zeros(hidden)
-    return self._linear(name, inputs + hidden, 4 * hidden, bias, h=zeros, c=zeros)
+    return self._linear(name, inputs + hidden, 4 * hidden, bias, gain, h=zeros, c=zeros)
 
   def _window(self, name: str, stride: float, sigma: float):
     """A parameter for the five raw numbers of `attention.window`."""
