@@ -147,7 +147,7 @@ class Checkpoints:
     try:
       return function()
     except Exception as error:
-      if not _is_full(error):
+      if not is_full(error):
         raise
       self._checkpointer.reload()
       latest = self.latest()
@@ -177,10 +177,13 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
         'or the same values to continue it.'
       )
   if jax.process_index() == 0:
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix('.tmp')
-    partial.write_text(config_lib.to_json(config))
-    partial.replace(path)
+    try:
+      path.parent.mkdir(parents=True, exist_ok=True)
+      partial.write_text(config_lib.to_json(config))
+      partial.replace(path)
+    except OSError as error:
+      raise UserError(f'cannot write into --workdir={workdir}: {error.strerror}.') from error
   return changed
 
 
@@ -222,6 +225,18 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     num_classes=progress['num_classes'],
     binarization=progress['binarization'],
   )
+
+
+def is_full(error: BaseException | None) -> bool:
+  """Whether a write failed for want of space; the cause may be deep in a chain."""
+  while error is not None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+      return True
+    message = str(error)
+    if any(os.strerror(code) in message for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
+      return True
+    error = error.__cause__ or error.__context__
+  return False
 
 
 def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
@@ -288,15 +303,3 @@ def _checksum(tree) -> int:
 def _first_line(error: Exception) -> str:
   line = next(iter(str(error).splitlines()), '') or type(error).__name__
   return line if len(line) < 160 else line[:157] + '...'
-
-
-def _is_full(error: BaseException | None) -> bool:
-  """Whether a write failed for want of space; the cause may be deep in a chain."""
-  while error is not None:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-      return True
-    message = str(error)
-    if any(os.strerror(code) in message for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
-      return True
-    error = error.__cause__ or error.__context__
-  return False

@@ -1,5 +1,6 @@
 """Every field of an experiment with its default, and the checks of their values."""
 
+import dataclasses
 import difflib
 import json
 
@@ -35,14 +36,8 @@ def default() -> config_dict.ConfigDict:
   section.output = 'bernoulli'  # D(X | c_T), one of draw_jax.distributions.OUTPUTS
   section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
   section.remat = 'products'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
-
-  section.start = section = config_dict.ConfigDict()  # see draw_jax.model.Start
-  section.read_stride = 0.5  # of the stride that spans the picture
-  section.read_sigma = 4.0  # pixels
-  section.write_stride = 0.8  # of the stride that spans the picture
-  section.write_sigma = 2.5  # pixels
-  section.forget_bias = 1.0  # of both LSTMs
-  section.kernel_scale = 1.0  # weights are N(0, kernel_scale / fan_in)
+  # Starting values of the parameters; draw_jax.model.Start says what each of them is.
+  section.start = config_dict.ConfigDict(dataclasses.asdict(model.Start()))
 
   config.train = section = config_dict.ConfigDict()
   section.batch_size = 100  # of all devices and processes together
@@ -171,9 +166,9 @@ def _validate_draw(section) -> None:
   for name in ('steps', 'hidden', 'latent', 'read_size', 'write_size'):
     if section[name] < 1:
       raise UserError(f'model.{name}={section[name]} must be at least 1.')
-  for name in ('read_stride', 'read_sigma', 'write_stride', 'write_sigma', 'kernel_scale'):
-    if not section.start[name] > 0:
-      raise UserError(f'model.start.{name}={section.start[name]} must be above 0.')
+  for name, value in section.start.items():
+    if name != 'forget_bias' and not value > 0:
+      raise UserError(f'model.start.{name}={value} must be above 0.')
   _known('model.output', section.output, distributions.OUTPUTS)
   _known('model.dtype', section.dtype, DTYPES)
   _known('model.remat', section.remat, model.REMAT)

@@ -54,11 +54,16 @@ def train(
   try:
     trainer = _Trainer(config, pathlib.Path(workdir), dataset, stop, profile)
     if trainer.first:
-      print(summary.beginning(config, trainer.plan, dataset, trainer.mesh, trainer.like, changed))
+      lines = summary.beginning(config, trainer.plan, dataset, trainer.mesh, trainer.like, changed)
+      print(lines, flush=True)
     result = trainer.run()
     if trainer.first:
-      print(summary.end(result, workdir, trainer.task.metric, config.eval.split))
+      print(summary.end(result, workdir, trainer.task.metric, config.eval.split), flush=True)
     return result
+  except OSError as error:
+    if not checkpoint.is_full(error):
+      raise
+    raise UserError(f'no space left in {workdir}: make room, then start again to go on.') from error
   finally:
     stop.restore()
 
@@ -87,6 +92,7 @@ class _Trainer:
     self.display = self.record = metrics.Silence()
     # Set by `_begin`, changed by every step or evaluation:
     self.rollbacks, self.best, self.window, self.clock = 0, None, None, None
+    self.tracing = False
     # One for each T:
     self.train_steps, self.eval_steps = {}, {}
     self.pictures = jax.jit(self.task.pictures, static_argnums=3)
@@ -138,7 +144,9 @@ class _Trainer:
     )
     batches = sharding.prefetch(self.mesh, batches)
     while step < self.plan.num_steps:
-      self._profile(step)
+      if self.profile and step + 1 == self.profile[0]:
+        jax.profiler.start_trace(str(self.workdir / 'profile'))
+        self.tracing = True
       batch = next(batches)
       state, numbers = self._train_step(step, state, batch)(state, batch)
       step += 1
@@ -147,6 +155,8 @@ class _Trainer:
         self._watch(*pending)
       pending = (step, numbers)
       stopping = self.stop.reached(step)
+      if self.tracing and step >= min(self.profile[1], self.plan.num_steps):
+        self._end_trace(state)
       if stopping or self.plan.saves(step):
         self._watch(*pending)
         pending = None
@@ -272,9 +282,8 @@ class _Trainer:
       f'{self.config.rollback_scale**self.rollbacks:g} times as large.'
     )
 
-  def _profile(self, step: int) -> None:
-    if self.profile and step == self.profile[0] - 1:
-      jax.profiler.start_trace(str(self.workdir / 'profile'))
-    if self.profile and step == self.profile[1]:
-      jax.profiler.stop_trace()
-      self.display.say(f'trace of steps {self.profile} in {self.workdir / "profile"}')
+  def _end_trace(self, state: step_lib.State) -> None:
+    jax.block_until_ready(state)
+    jax.profiler.stop_trace()
+    self.tracing = False
+    self.display.say(f'trace in {self.workdir / "profile"}')

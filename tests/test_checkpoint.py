@@ -256,4 +256,10 @@ def test_disk_full(workdir):
   assert 'UserError no space to save a checkpoint' in done.stdout, done.stderr
   assert 'the one of step 5 is intact' in done.stdout
   assert_same(restore(workdir)[0], make_state(5))
-  assert checkpoint._is_full(OSError(errno.ENOSPC, 'x'))
+  assert checkpoint.is_full(OSError(errno.ENOSPC, 'x'))
+
+
+def test_workdir_that_cannot_be(tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(UserError, match=r'cannot write into --workdir=.*: Not a directory'):
+    checkpoint.claim(tmp_path / 'file' / 'run', support.tiny_config('images.npy'))

@@ -135,9 +135,10 @@ def test_json():
 def test_every_field_is_commented():
   source = pathlib.Path(config_lib.__file__).read_text()
   body = source[source.index('def default') : source.index('return config')]
-  fields = [line for line in body.splitlines() if ' = ' in line and 'ConfigDict()' not in line]
+  fields = [line for line in body.splitlines() if ' = ' in line and 'ConfigDict(' not in line]
   bare = [line.strip() for line in fields if '#' not in line]
-  assert len(fields) == len(config_lib.field_names(config_lib.default()))
+  names = config_lib.field_names(config_lib.default())
+  assert len(fields) == len([name for name in names if not name.startswith('model.start.')])
   assert bare == []
 
 

@@ -5,6 +5,7 @@ import random
 import signal
 import time
 
+import jax
 import numpy as np
 import pytest
 import training_support as support
@@ -32,8 +33,6 @@ def finished(experiment, tmp_path_factory):
 
 def final_state(workdir) -> list[np.ndarray]:
   """Parameters and average, and the checksum of optimizer, key and step."""
-  import jax
-
   arrays = []
   for ema in (False, True):
     arrays += jax.tree.leaves(checkpoint.load(workdir, 'latest', ema=ema).params)
@@ -64,20 +63,17 @@ def read_until(process, beginning: str) -> list[str]:
 
 def test_killed_at_random_moments_it_ends_as_if_undisturbed(experiment, finished, tmp_path):
   rng = random.Random(time.time_ns())
-  kills, reached = 0, []
+  kills = 0
   for _ in range(4):
     process = support.start(experiment, tmp_path)
     read_until(process, 'step ')
-    time.sleep(rng.uniform(0, 1.2))
+    # Steps take a few milliseconds, saving a hundred: most kills fall into a save.
+    time.sleep(rng.uniform(0, 1))
     process.kill()
-    kills += process.wait() == -signal.SIGKILL
-    reached.append(
-      sorted(int(p.name) for p in (tmp_path / 'checkpoints').glob('[0-9]*') if p.name.isdigit())
-    )
-    process.stdout.close()
+    process.communicate()
+    kills += process.returncode == -signal.SIGKILL
   done = support.run(experiment, tmp_path)
   assert done.returncode == 0, done.stderr
-  print(reached)
   assert kills >= 2
   assert_same_run(tmp_path, finished)
 
@@ -99,11 +95,10 @@ def test_sigterm_saves_and_the_same_command_goes_on(experiment, finished, tmp_pa
 
 def test_begun_on_four_devices_and_ended_on_one(experiment, finished, tmp_path):
   process = support.start(experiment, tmp_path, devices=4)
-  read_until(process, 'step ')
+  assert read_until(process, 'step ')[0].startswith('devices   4 x cpu')
   process.send_signal(signal.SIGINT)
-  output = process.communicate()[0]
+  process.communicate()
   assert process.returncode == 128 + signal.SIGINT
-  assert 'devices   4 x cpu' in output
   done = support.run(experiment, tmp_path)
   assert done.returncode == 0, done.stderr
   for ours, theirs in zip(rows(tmp_path), rows(finished), strict=True):
@@ -115,12 +110,9 @@ def test_begun_on_four_devices_and_ended_on_one(experiment, finished, tmp_path):
 @pytest.mark.parametrize(
   'flags,message',
   [
-    (['--config.model.stepz=3'], 'no field config.model.stepz: did you mean config.model.steps?'),
-    (['--config.modl.steps=3'], 'no field config.modl.steps: did you mean config.model.steps?'),
+    (['--config.modl.stepz=3'], 'no field config.modl.stepz: did you mean config.model.steps?'),
     (['--config.model.steps=many'], 'flag --config.model.steps=many: invalid literal for int()'),
-    (['--config.model.steps=0'], 'model.steps=0 must be at least 1.'),
     (['--config.eval.split=vaild'], "images has no split 'vaild': it has train, valid"),
-    (['--profile=9'], '--profile=9 is not a first and a last step, such as 100,110.'),
     (['--workdri=x'], "Unknown command line flag 'workdri'. Did you mean: workdir ?"),
   ],
   ids=lambda value: value[0] if isinstance(value, list) else '',
@@ -140,7 +132,6 @@ def test_an_experiment_that_is_not_there(experiment, tmp_path):
 
 
 def test_profile(experiment, tmp_path):
-  flags = ('--profile=3,5', '--config.train.num_steps=8')
-  done = support.run(experiment, tmp_path, *flags)
+  done = support.run(experiment, tmp_path, '--profile=3,5')
   assert done.returncode == 0, done.stderr
   assert list((tmp_path / 'profile').rglob('*.xplane.pb'))

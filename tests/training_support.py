@@ -39,8 +39,11 @@ def tiny_config(path: str):
   config.data.name = 'images'
   config.data.path = path
   config.model.update({'steps': 3, 'hidden': 8, 'latent': 2, 'read_size': 2, 'write_size': 3})
-  config.model.start.read_sigma = 1.0
-  config.model.start.write_sigma = 1.0
+  # All of them, so that better defaults do not change what these tests see.
+  config.model.start.update({
+    'read_stride': 0.5, 'read_sigma': 1.0, 'write_stride': 0.8, 'write_sigma': 1.0,
+    'forget_bias': 1.0, 'kernel_scale': 1.0, 'write_scale': 2.0,
+  })  # fmt: skip
   config.train.batch_size = 8
   config.train.num_steps = 60
   config.optimizer.warmup_steps = 5
