@@ -44,6 +44,7 @@ def default() -> config_dict.ConfigDict:
   section.epochs = 12.0  # length of the whole run, the curriculum included
   section.num_steps = 0  # length in steps instead; 0: by epochs
   section.seed = 0  # of the parameters, the noise and the order of the data
+  section.kl_warmup_steps = 400  # in which the KL's weight in the loss rises from 0 to 1
   section.curriculum = ()  # ((T, epochs), ...) to begin with, before model.steps
 
   config.optimizer = section = config_dict.ConfigDict()  # Adam
@@ -89,8 +90,8 @@ def validate(config) -> None:
                'checkpoint.every_steps', 'checkpoint.keep_latest', 'checkpoint.keep_best',
                'log.every_steps'):  # fmt: skip
     _at_least(config, name, 1)
-  for name in ('train.num_steps', 'optimizer.warmup_steps', 'optimizer.clip_norm',
-               'optimizer.weight_decay', 'max_rollbacks'):  # fmt: skip
+  for name in ('train.num_steps', 'train.kl_warmup_steps', 'optimizer.warmup_steps',
+               'optimizer.clip_norm', 'optimizer.weight_decay', 'max_rollbacks'):  # fmt: skip
     _at_least(config, name, 0)
   for name in ('optimizer.learning_rate', 'train.epochs', 'eval.every_epochs'):
     _above_zero(config, name)

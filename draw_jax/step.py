@@ -74,7 +74,7 @@ def make_train_step(
     key = jax.random.fold_in(jax.random.fold_in(state.key, state.rollbacks), state.step)
     noise = _noise(task, key, num, steps, mesh)
     spread = _over_devices(mesh, lambda *args: _gradients(task, accumulate, *args))
-    sums = spread(state.params, batch, noise)
+    sums = spread((state.params, state.step), batch, noise)
     grads, metrics = jax.tree.map(lambda a: a / num, sums)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     scale = rollback_scale**state.rollbacks
@@ -120,10 +120,10 @@ def _noise(task: Task, key, num: int, steps: int, mesh: Mesh):
 
 
 def _over_devices(mesh: Mesh, function):
-  """`function(params, batch, noise)` on each device's part, summed over devices."""
+  """`function(shared, batch, noise)` on each device's part, summed over devices."""
 
-  def summed(params, batch, noise):
-    flat, unravel = ravel_pytree(function(params, batch, noise))
+  def summed(shared, batch, noise):
+    flat, unravel = ravel_pytree(function(shared, batch, noise))
     return unravel(jax.lax.psum(flat, sharding.AXIS))
 
   everywhere, parts = PartitionSpec(), PartitionSpec(sharding.AXIS)
@@ -137,11 +137,12 @@ def _over_devices(mesh: Mesh, function):
   )
 
 
-def _gradients(task: Task, accumulate: int, params, batch, noise):
+def _gradients(task: Task, accumulate: int, shared, batch, noise):
   """Sums over examples of the gradients and of the metrics."""
+  params, step = shared
 
   def total(params, batch, noise):
-    loss, metrics = task.loss(params, batch, noise)
+    loss, metrics = task.loss(params, batch, noise, step)
     return loss.sum(), jax.tree.map(jnp.sum, metrics)
 
   def sums(batch, noise):

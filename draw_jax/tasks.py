@@ -29,8 +29,11 @@ class Task(Protocol):
   def noise(self, key: jax.Array, num: int, steps: int):
     """All the randomness of one batch: arrays [T, B, ...]."""
 
-  def loss(self, params: Params, batch: Batch, noise):
-    """The loss [B] to be descended, and metrics by name, each [B]."""
+  def loss(self, params: Params, batch: Batch, noise, step: jax.Array | None = None):
+    """The loss [B] to be descended after `step` steps, and metrics by name, each [B].
+
+    The metrics are the same at every step; without a step only they matter.
+    """
 
   def pictures(self, params: Params, batch: Batch, key: jax.Array, steps: int):
     """Pictures to look at by name, each [B, H, W, C] in [0, 1]."""
@@ -38,9 +41,17 @@ class Task(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-  """Generation with DRAW; the loss is the bound of Eq. 12 in nats."""
+  """Generation with DRAW; the loss is the bound of Eq. 12 in nats.
+
+  Attributes:
+    model: the network.
+    kl_warmup: steps of training in which the weight of the KL in the loss rises from
+      0 to 1. Without it the network first learns to let its latents carry nothing,
+      to be rid of their noise, and takes hundreds of steps to find their use.
+  """
 
   model: DRAW
+  kl_warmup: int = 0
   metric: ClassVar[str] = 'bound'
 
   def init(self, key: jax.Array, mean_image) -> Params:
@@ -53,16 +64,15 @@ class Draw:
     """[T, B, Z]."""
     return self.model.noise(key, num, steps)
 
-  def loss(self, params: Params, batch: Batch, noise: jax.Array):
-    """The bound [B], and it with its two parts as metrics."""
+  def loss(self, params: Params, batch: Batch, noise, step: jax.Array | None = None):
+    """The bound [B] with its KL weighted by `kl_warmup`; the bound itself and its parts."""
     x = data.to_device_float(batch['image'])
     terms = self.model.apply({'params': params}, x, noise, method='infer')
-    metrics = {
-      'bound': terms.loss,
-      'reconstruction': terms.reconstruction,
-      'kl': terms.kl.sum(0),
-    }
-    return terms.loss, metrics
+    kl = terms.kl.sum(0)
+    metrics = {'bound': terms.loss, 'reconstruction': terms.reconstruction, 'kl': kl}
+    if step is None or not self.kl_warmup:
+      return terms.loss, metrics
+    return terms.reconstruction + jnp.minimum(step / self.kl_warmup, 1) * kl, metrics
 
   def pictures(self, params: Params, batch: Batch, key: jax.Array, steps: int):
     """Samples from the prior; pictures, each followed by its reconstruction."""
@@ -74,16 +84,22 @@ class Draw:
     return {'samples': self.model.mean(drawn), 'reconstructions': pairs}
 
 
-def create(config, image_shape: tuple[int, int, int], num_classes: int | None = None) -> Task:
+def create(
+  config,
+  image_shape: tuple[int, int, int],
+  num_classes: int | None = None,
+  kl_warmup: int = 0,
+) -> Task:
   """The task of a config's `model` section, for pictures of this shape.
 
   Args:
     config: the `model` section; its `name` says which model it describes.
     image_shape: (H, W, C).
     num_classes: of the dataset's labels, where it has some.
+    kl_warmup: see `Draw`.
   """
   del num_classes  # DRAW does not look at labels.
   fields = {k: v for k, v in config.items() if k != 'name'}
   fields['start'] = Start(**config.start)
   fields['dtype'] = None if config.dtype == 'float32' else jnp.dtype(config.dtype)
-  return Draw(DRAW(image_shape=tuple(image_shape), **fields))
+  return Draw(DRAW(image_shape=tuple(image_shape), **fields), kl_warmup)

@@ -76,7 +76,9 @@ class _Trainer:
     self.stop, self.profile = stop, profile
     self.mesh = sharding.make_mesh()
     self.plan = plan.make(config, dataset.num_examples('train'))
-    self.task = tasks.create(config.model, dataset.image_shape, dataset.num_classes)
+    self.task = tasks.create(
+      config.model, dataset.image_shape, dataset.num_classes, config.train.kl_warmup_steps
+    )
     self.schedule = optimizer.schedule(config.optimizer, self.plan.num_steps)
     self.transform = optimizer.create(config.optimizer, self.schedule)
     self.init = step_lib.make_init(self.task, self.transform, config.train.seed, self.mesh)

@@ -58,11 +58,27 @@ def test_golden_first_step(config):
   assert int(state.step) == 1
 
 
+def test_the_kl_counts_more_and_more_at_first(config):
+  shape = (6, 6, 1)
+  task = tasks.create(config.model, shape, kl_warmup=10)
+  params = task.init(jax.random.key(0), np.full(shape, 0.3, np.float32))
+  batch = {'image': np.full((2, *shape), 255, np.uint8)}
+  noise = task.noise(jax.random.key(1), 2, 3)
+  for done, weight in ((0, 0), (4, 0.4), (10, 1), (99, 1), (None, 1)):
+    loss, numbers = task.loss(params, batch, noise, done)
+    np.testing.assert_allclose(
+      loss, numbers['reconstruction'] + weight * numbers['kl'], rtol=1e-6, err_msg=f'{done=}'
+    )
+    np.testing.assert_allclose(
+      numbers['bound'], numbers['reconstruction'] + numbers['kl'], rtol=1e-6
+    )
+
+
 class Poisoned(tasks.Draw):
   """DRAW whose KL is not finite where the data say so."""
 
-  def loss(self, params, batch, noise):
-    loss, numbers = super().loss(params, batch, noise)
+  def loss(self, params, batch, noise, step=None):
+    loss, numbers = super().loss(params, batch, noise, step)
     factor = 1 + batch.get('poison', jnp.zeros(()))
     return loss * factor, numbers | {name: numbers[name] * factor for name in ('bound', 'kl')}
 
