@@ -66,6 +66,12 @@ def test_gif_has_every_frame_and_waits_on_the_last(tmp_path):
   assert durations == [200] * (STEPS - 1) + [3000]
 
 
+def test_the_same_frames_are_the_same_gif(tmp_path):
+  for name in ('a.gif', 'b.gif'):
+    animation.save_gif(tmp_path / name, some_frames())
+  assert (tmp_path / 'a.gif').read_bytes() == (tmp_path / 'b.gif').read_bytes()
+
+
 def test_gif_of_one_still_frame(tmp_path):
   animation.save_gif(tmp_path / 'a.gif', some_frames()[:1])
   assert Image.open(tmp_path / 'a.gif').size == some_frames().shape[2:0:-1]

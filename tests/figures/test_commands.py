@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from draw_jax.errors import UserError
-from draw_jax.figures import gallery, runs
+from draw_jax.figures import animation, gallery, grid, passes, runs
 
 SUFFIXES = {
   'sequences': ['png', 'pdf', 'npz'],
@@ -101,19 +101,23 @@ def test_an_unknown_figure_is_one_message_that_names_the_others():
     gallery.choose(['player', 'sequence'])
 
 
-def test_both_binaries_write_what_was_asked_for(workdir, tmp_path):
+def test_both_binaries_write_what_was_asked_for(run, workdir, tmp_path):
   same = [f'--workdir={workdir}', '--checkpoint=latest', '--seed=3']
   jobs = [
-    start('draw_jax.sample', *same, f'--output={tmp_path / "a"}', '--num=5', '--npz'),
-    start('draw_jax.sample', *same, f'--output={tmp_path / "b"}', '--num=5'),
-    start('draw_jax.figures', *same, f'--output={tmp_path / "c"}', '--figure=curves'),
+    start(
+      'draw_jax.sample', *same, f'--output={tmp_path / "a"}', '--num=5', '--columns=5', '--npz'
+    ),
+    start('draw_jax.figures', *same, f'--output={tmp_path / "b"}', '--figure=curves'),
   ]
   for job in jobs:
     _, errors = job.communicate()
     assert job.returncode == 0, errors
-  for name in ('samples.png', 'samples.gif'):
-    assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'b' / name).read_bytes()
+  images = passes.generate(run.model, run.params, 5, seed=3).images
   with np.load(tmp_path / 'a' / 'samples.npz') as arrays:
-    assert arrays['images'].shape == (5, 10, 14, 3)
+    np.testing.assert_allclose(arrays['images'], images[-1], rtol=1e-5)
+  scale = animation.default_scale(5 * 14)
+  with Image.open(tmp_path / 'a' / 'samples.png') as picture:
+    expected = grid.tile(images[-1], 5, scale=scale).astype(int)
+    assert np.abs(np.asarray(picture) - expected).max() <= 1
   assert Image.open(tmp_path / 'a' / 'samples.gif').n_frames == 3
-  assert {path.name for path in (tmp_path / 'c').iterdir()} == {'curves.png', 'curves.pdf'}
+  assert {path.name for path in (tmp_path / 'b').iterdir()} == {'curves.png', 'curves.pdf'}
