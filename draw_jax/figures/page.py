@@ -35,7 +35,7 @@ class Page:
     """The length of one point, in pixels of the pictures."""
     return _DPI / 72 / self.scale
 
-  def picture(self, image, x: float, y: float, width: float | None = None, smooth: bool = False):
+  def picture(self, image, x: float, y: float, width: float | None = None):
     """Places a picture [H, W, C] with its corner at x, y; `width` enlarges it."""
     image = grid.rgb(image)
     width = width or image.shape[1]
@@ -43,7 +43,7 @@ class Page:
     self.axes.imshow(
       image,
       extent=(x, x + width, y + height, y),
-      interpolation='bicubic' if smooth else 'none',
+      interpolation='none',
       aspect='auto',
     )
 
