@@ -63,6 +63,7 @@ class Terms(NamedTuple):
   kl: jax.Array  # [T, B], the terms of Eq. 10: KL of each step
   log_ratio: jax.Array  # [T, B], log q(z_t) - log p(z_t) at the draw
   kl_latents: jax.Array  # [T, B, Z], the KL of each latent
+  latents: jax.Array  # [T, B, Z], the draws z_t
   canvas: jax.Array  # [B, H, W, K C], c_T
   trace: Trace | None  # every step, if asked for
 
@@ -207,6 +208,7 @@ class DRAW(nn.Module):
       kl=kl.sum(-1),
       log_ratio=distributions.gaussian_log_ratio(mean, log_std, noise).sum(-1),
       kl_latents=kl,
+      latents=distributions.gaussian_sample(mean, log_std, noise),
       canvas=state.canvas,
       trace=Trace(*traced) if trace else None,
     )

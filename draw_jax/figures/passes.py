@@ -8,13 +8,11 @@ work is done in.
 import functools
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from draw_jax import distributions
 from draw_jax.attention import Window
 from draw_jax.model import DRAW
 
@@ -116,15 +114,7 @@ def _reconstruct(model, params, key, indices, x, *, steps, binary) -> Drawing:
 @functools.partial(jax.jit, static_argnames='model')
 def _latents(model, params, x, noise) -> jax.Array:
   """The latents [T, B, Z] that the encoder draws for pictures [B, H, W, C]."""
-
-  def run(network):
-    def step(state, noise):
-      state, statistics, _ = network._step(state, x, noise)
-      return state, distributions.gaussian_sample(*jnp.split(statistics, 2, -1), noise)
-
-    return jax.lax.scan(step, network._initial(len(x)), noise)[1]
-
-  return nn.apply(run, model)({'params': params})
+  return model.apply({'params': params}, x, noise, method='infer').latents
 
 
 @functools.partial(jax.jit, static_argnames='model')
