@@ -14,9 +14,9 @@ import pathlib
 import signal
 
 import jax
-from absl import flags, logging
+from absl import flags
 
-from draw_jax import bounds, checkpoint, errors, evaluation, report, sharding
+from draw_jax import binary, bounds, checkpoint, errors, evaluation, report, sharding
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
@@ -35,19 +35,11 @@ _OUTPUT = flags.DEFINE_string('output', None, 'JSON file to write.')
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Images at a time on all devices together.')
 _MEMORY = flags.DEFINE_integer('memory', 128, 'MiB for the draws a device works on at a time.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
-_COORDINATOR = flags.DEFINE_string(
-  'coordinator_address', None, 'host:port of process 0, where no scheduler tells it.'
-)
-_NUM_PROCESSES = flags.DEFINE_integer('num_processes', None, 'Number of processes.')
-_PROCESS_ID = flags.DEFINE_integer('process_id', None, 'Which process this is, from 0.')
+binary.define_process_flags()
 
 
-def main(argv) -> int:
+def main() -> int:
   """Flags in, library calls out."""
-  if len(argv) > 1:
-    raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
-  if not flags.FLAGS['verbosity'].present:
-    logging.set_verbosity(logging.WARNING)
   if _WORKDIR.value is None:
     raise errors.UserError('give --workdir=DIR of a training run.')
   output = _output()
@@ -62,7 +54,7 @@ def main(argv) -> int:
     batch_size=_BATCH_SIZE.value,
     memory=_MEMORY.value,
   )
-  sharding.start_processes(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
+  binary.start_processes()
   try:
     loaded = checkpoint.load(_WORKDIR.value, _CHECKPOINT.value, ema=_EMA.value)
     task, dataset = evaluation.open_subject(loaded, _DATA_DIR.value)
@@ -105,4 +97,4 @@ def _integers(name: str, words: list[str]) -> tuple[int, ...]:
 
 
 if __name__ == '__main__':
-  errors.run(main)
+  binary.run(main)

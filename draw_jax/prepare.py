@@ -8,9 +8,9 @@ Without --manual_dir the published files are downloaded. Preparing twice does no
 
 import pathlib
 
-from absl import flags, logging
+from absl import flags
 
-from draw_jax import data, errors
+from draw_jax import binary, data, errors
 from draw_jax.data import preparation, registry
 from draw_jax.figures import animation, grid
 
@@ -24,12 +24,8 @@ _IMAGE_SIZE = flags.DEFINE_integer('image_size', None, 'Of your own pictures.', 
 _CHANNELS = flags.DEFINE_integer('channels', None, 'Of your own pictures: 1 or 3.')
 
 
-def main(argv) -> None:
+def main() -> None:
   """Prepares the dataset."""
-  if len(argv) > 1:
-    raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
-  if not flags.FLAGS['verbosity'].present:
-    logging.set_verbosity(logging.ERROR)
   spec = registry.find(_DATASET.value)
   if spec.builder is not None:
     _prepare(spec.builder)
@@ -68,4 +64,4 @@ def _show() -> None:
 
 
 if __name__ == '__main__':
-  errors.run(main)
+  binary.run(main)

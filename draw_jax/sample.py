@@ -7,9 +7,9 @@ writes OUT/samples.png, a grid, and OUT/samples.gif, the drawing of the first fe
 
 import pathlib
 
-from absl import flags, logging
+from absl import flags
 
-from draw_jax import errors
+from draw_jax import binary
 from draw_jax.figures import animation, gallery, grid, passes, runs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
@@ -25,12 +25,8 @@ _NPZ = flags.DEFINE_bool('npz', False, 'Also write samples.npz with the array `i
 _ANIMATED = 25  # pictures whose drawing is shown
 
 
-def main(argv) -> None:
+def main() -> None:
   """Writes the pictures."""
-  if len(argv) > 1:
-    raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
-  if not flags.FLAGS['verbosity'].present:
-    logging.set_verbosity(logging.WARNING)
   output = pathlib.Path(_OUTPUT.value)
   run = runs.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
 
@@ -52,4 +48,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  errors.run(main)
+  binary.run(main)

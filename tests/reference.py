@@ -225,6 +225,7 @@ def assert_close(actual, expected, tolerance: float):
   """The largest error is within `tolerance` of the largest expected magnitude."""
   actual, expected = np.asarray(actual), np.asarray(expected)
   assert actual.shape == expected.shape
+  assert np.isfinite(expected).all()
   np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 

@@ -14,7 +14,7 @@ from draw_jax import errors, sharding
 
 # Devices, and parts in which each works through its share of a batch.
 CASES = ((1, 1), (2, 2), (4, 1), (8, 1))
-COLLECTIVE = r'= \S+ (all-[a-z-]+|collective-[a-z-]+|reduce-scatter)\('
+COLLECTIVE = r' (all-reduce|all-gather|all-to-all|reduce-scatter|collective-[a-z]+)(?:-start)?\('
 
 
 def worker(folder: str) -> None:

@@ -1,7 +1,10 @@
 """Preparing published files once, and opening what was prepared."""
 
+import contextlib
+
 import jax
 import numpy as np
+from absl import logging
 from jax.experimental import multihost_utils
 
 from draw_jax.data import sources
@@ -27,9 +30,10 @@ def prepare(
   Returns:
     The builder, ready to be read.
   """
-  builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
-  if not builder.is_prepared():
-    builder.download_and_prepare()
+  with _errors_only():
+    builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
+    if not builder.is_prepared():
+      builder.download_and_prepare()
   return builder
 
 
@@ -74,3 +78,14 @@ def ensure_prepared(
       f'all hosts share, or prepare it on each; {builder.command}'
     )
   return builder
+
+
+@contextlib.contextmanager
+def _errors_only():
+  """Keeps TFDS from warning that what is about to be prepared is not there yet."""
+  verbosity = logging.get_verbosity()
+  logging.set_verbosity(min(verbosity, logging.ERROR))
+  try:
+    yield
+  finally:
+    logging.set_verbosity(verbosity)

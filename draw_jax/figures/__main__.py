@@ -7,9 +7,9 @@ python -m draw_jax.figures --workdir=DIR --output=OUT --figure=curves --compare=
 
 import pathlib
 
-from absl import flags, logging
+from absl import flags
 
-from draw_jax import errors
+from draw_jax import binary, errors
 from draw_jax.figures import gallery, runs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
@@ -26,12 +26,8 @@ _IMAGE = flags.DEFINE_string('image', None, 'Picture file for the figures filter
 _COMPARE = flags.DEFINE_list('compare', [], 'Workdirs of further runs for the figure curves.')
 
 
-def main(argv) -> None:
+def main() -> None:
   """Makes the figures asked for."""
-  if len(argv) > 1:
-    raise errors.UserError(f'unknown argument {argv[1]!r}: options begin with --.')
-  if not flags.FLAGS['verbosity'].present:
-    logging.set_verbosity(logging.WARNING)
   names = gallery.choose(_FIGURE.value)
   options = gallery.Options(
     output=pathlib.Path(_OUTPUT.value),
@@ -55,4 +51,4 @@ def main(argv) -> None:
 
 
 if __name__ == '__main__':
-  errors.run(main)
+  binary.run(main)
