@@ -184,8 +184,8 @@ def infer_one(model, params, x, noise) -> dict:
     h_enc, c_enc = lstm(params['encoder'], h_enc, c_enc, [*glimpse, *h_dec])
     z, kl, log_ratio = latent_step(params, h_enc, noise_t)
     canvas, h_dec, c_dec, write_window = draw_step(model, params, canvas, h_dec, c_dec, z)
-    steps.append((sum(kl), sum(log_ratio), kl, canvas, write_window, read_window))
-  names = 'kl', 'log_ratio', 'kl_latents', 'canvases', 'write', 'read'
+    steps.append((sum(kl), sum(log_ratio), kl, z, canvas, write_window, read_window))
+  names = 'kl', 'log_ratio', 'kl_latents', 'latents', 'canvases', 'write', 'read'
   out = {name: value for name, value in zip(names, zip(*steps, strict=True), strict=True)}
   reconstruction = -bernoulli_log_prob(canvas, x)
   loss = reconstruction + sum(out['kl'])

@@ -323,7 +323,13 @@ def test_bfloat16_is_near_float32(case):
 
 
 OTHER = draw_jax.Start(
-  read_stride=0.25, read_sigma=2, write_stride=1.5, write_sigma=3, forget_bias=2, kernel_scale=0.25
+  read_stride=0.25,
+  read_sigma=2,
+  write_stride=1.5,
+  write_sigma=3,
+  forget_bias=2,
+  kernel_scale=0.25,
+  write_scale=3,
 )
 
 
@@ -353,17 +359,26 @@ def test_first_windows(start, read, write):
 
 
 @pytest.mark.parametrize(
-  'start, forget, scale', [(draw_jax.PAPER, 0, 1), (draw_jax.Start(), 1, 1), (OTHER, 2, 0.25)]
+  'start, forget, scale, write',
+  [(draw_jax.PAPER, 0, 1, 1), (draw_jax.Start(), 1, 1, 4), (OTHER, 2, 0.25, 3)],
 )
-def test_first_parameters(start, forget, scale):
+def test_first_parameters(start, forget, scale, write):
   params = started(start)
   for name in ('encoder', 'decoder'):
     bias = params[name]['bias'].reshape(4, D)
     np.testing.assert_array_equal(bias, np.repeat([[0], [forget], [0], [0]], D, 1))
-  for name in ('encoder', 'decoder', 'posterior', 'write'):
-    kernel = params[name]['kernel']
-    expected = (scale / len(kernel)) ** 0.5
-    np.testing.assert_allclose(kernel.std(), expected, rtol=4 / kernel.size**0.5)
+  encoder = params['encoder']['kernel']
+  glimpse = 2 * 2**2
+  kernels = {
+    'glimpse': (encoder[:glimpse], glimpse, 1),
+    'encoder': (encoder[glimpse:], len(encoder), 1),
+    'decoder': (params['decoder']['kernel'], Z + D, 1),
+    'posterior': (params['posterior']['kernel'], D, 1),
+    'write': (params['write']['kernel'], D, write),
+  }
+  for name, (kernel, fan_in, factor) in kernels.items():
+    expected = factor * (scale / fan_in) ** 0.5
+    np.testing.assert_allclose(kernel.std(), expected, rtol=4 / kernel.size**0.5, err_msg=name)
 
 
 def test_start_canvas_at_gives_the_mean_of_the_first_canvas():
