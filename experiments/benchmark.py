@@ -1,0 +1,244 @@
+r"""Times the training step of each experiment, and sets it beside its matrix products alone.
+
+    python experiments/benchmark.py
+    python experiments/benchmark.py --configs=experiments/mnist.py --json=speed.json
+    python experiments/benchmark.py --configs=my_experiment.py --repetitions=5
+
+All that is timed is compiled first, then run in turns, so that what else the machine does meets
+all alike; medians are shown. The limit is the time that the matrix products of the step take when
+they are issued back to back with the same shapes on the same device. They are counted in the
+program of the loss and its gradient without rematerialisation: what a step computes twice to save
+memory does not make the limit longer. Pictures are random; what they show does not matter here.
+"""
+
+import collections
+import json
+import math
+import pathlib
+import runpy
+import statistics
+import tempfile
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+
+from draw_jax import binary, optimizer, sharding, step, tasks
+from draw_jax.errors import UserError
+
+_HERE = pathlib.Path(__file__).parent
+_SHAPES = {
+  'quickstart': (28, 28, 1),
+  'mnist': (28, 28, 1),
+  'two_digit_mnist': (60, 60, 1),
+  'svhn': (54, 54, 3),
+  'cifar10': (32, 32, 3),
+}
+
+_CONFIGS = flags.DEFINE_list(
+  'configs', [str(_HERE / f'{name}.py') for name in _SHAPES], 'Experiments to time.'
+)
+_SHAPE = flags.DEFINE_list('shape', None, 'H,W,C of the pictures of an experiment of your own.')
+_REPETITIONS = flags.DEFINE_integer('repetitions', 15, 'Of everything timed.', lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer('batch_size', None, "In place of the config's.", lower_bound=1)
+_REMAT = flags.DEFINE_string('remat', None, "In place of the config's.")
+_JSON = flags.DEFINE_string('json', None, 'File to write all figures to.')
+_GENERATED = 64  # pictures generated at a time
+
+
+def count_products(jaxpr, times: int = 1) -> collections.Counter:
+  """How often each matrix product occurs in a program, loops unrolled.
+
+  Returns:
+    By (dimension numbers, shape and type of both operands).
+  """
+  found = collections.Counter()
+  for equation in jaxpr.eqns:
+    if equation.primitive.name == 'dot_general':
+      left, right = (v.aval for v in equation.invars)
+      key = (equation.params['dimension_numbers'], left.shape, right.shape, str(left.dtype))
+      found[key] += times
+    inside = times * equation.params.get('length', 1)
+    for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=_is_program):
+      if _is_program(value):
+        found += count_products(getattr(value, 'jaxpr', value), inside)
+  return found
+
+
+def _is_program(value) -> bool:
+  return hasattr(value, 'eqns') or hasattr(value, 'jaxpr')
+
+
+def products_alone(products: collections.Counter):
+  """A function that does nothing but these products, one after the other, and its operands."""
+  rng = np.random.default_rng(0)
+  operands = [
+    tuple(jnp.asarray(0.01 * rng.normal(size=shape), dtype) for shape in (left, right))
+    for _, left, right, dtype in products
+  ]
+
+  def run(operands):
+    last = []
+    for ((numbers, *_), times), (left, right) in zip(products.items(), operands, strict=True):
+
+      def one(carry, _, numbers=numbers, right=right):
+        # One value of an operand comes from the last product and the whole product is kept:
+        # nothing of it can be left out or moved out of the loop.
+        left, product = carry
+        left = left.at[(0,) * left.ndim].set(product[(0,) * product.ndim])
+        return (left, jax.lax.dot_general(left, right, numbers)), None
+
+      first = jax.lax.dot_general(left, right, numbers)
+      last.append(jax.lax.scan(one, (left, first), length=times - 1)[0][1])
+    return last
+
+  return run, operands
+
+
+def compile_twice(function, *args):
+  """A compiled function, and seconds of compiling it without and with a cache on disk."""
+  seconds = []
+  with tempfile.TemporaryDirectory() as folder:
+    kept = jax.config.jax_compilation_cache_dir
+    jax.config.update('jax_compilation_cache_dir', folder)
+    for _ in range(2):
+      jax.clear_caches()
+      start = time.perf_counter()
+      compiled = function.lower(*args).compile()
+      seconds.append(time.perf_counter() - start)
+    jax.config.update('jax_compilation_cache_dir', kept)
+  return compiled, seconds
+
+
+def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict:
+  """All figures of one experiment, times in seconds."""
+  mesh = sharding.make_mesh()
+  size, steps = config.train.batch_size, config.model.steps
+  task = tasks.create(config.model, image_shape)
+  schedule = optimizer.schedule(config.optimizer, 1000)
+  transform = optimizer.create(config.optimizer, schedule)
+  state = step.make_init(task, transform, 0, mesh)(np.full(image_shape, 0.2, np.float32))
+  params = jax.tree.map(jnp.copy, state.params)
+  pictures = np.random.default_rng(0).integers(0, 256, (size, *image_shape), np.uint8)
+  batch = jax.device_put({'image': pictures}, sharding.by_batch(mesh))
+  noise = task.noise(jax.random.key(0), size, steps)
+
+  def loss(params, task=task):
+    return task.loss(params, batch, noise)[0].mean()
+
+  plain = task.__class__(task.model.clone(remat='none'))
+  program = jax.make_jaxpr(jax.grad(lambda params: loss(params, plain)))(params)
+  products = count_products(program.jaxpr)
+  alone, operands = products_alone(products)
+  train_step = step.make_train_step(
+    task, transform, schedule, mesh, steps=steps, accumulate=config.optimizer.accumulate,
+    ema_decay=config.optimizer.ema_decay,
+  )  # fmt: skip
+  whole, (cold, cached) = compile_twice(train_step, state, batch)
+
+  def generate(params):
+    canvas, _ = task.model.apply(
+      {'params': params}, _GENERATED, jax.random.key(0), steps=steps, method='generate'
+    )
+    return task.model.mean(canvas)
+
+  def advance():
+    nonlocal state
+    state, numbers = whole(state, batch)
+    return numbers
+
+  forward, gradient, draw, limit = (
+    jax.jit(f) for f in (loss, jax.value_and_grad(loss), generate, alone)
+  )
+  medians = in_turns(
+    {
+      'forward': lambda: forward(params),
+      'forward and backward': lambda: gradient(params),
+      'step': advance,
+      'products alone': lambda: limit(operands),
+      'generate': lambda: draw(params),
+    },
+    repetitions,
+  )
+  memory = whole.memory_analysis()
+  return {
+    'batch_size': size,
+    'steps': steps,
+    'remat': config.model.remat,
+    'seconds': medians,
+    'images_per_second': size / medians['step'],
+    'of_limit': medians['products alone'] / medians['step'],
+    'product_gigaflop': sum(_flop(key) * n for key, n in products.items()) / 1e9,
+    'compile_cold': cold,
+    'compile_cached': cached,
+    'temporary_megabytes': memory.temp_size_in_bytes / 1e6,
+  }
+
+
+def in_turns(functions: dict, repetitions: int) -> dict[str, float]:
+  """The median time of each function, all of them run once in each round."""
+  for function in functions.values():
+    jax.block_until_ready(function())
+  times = collections.defaultdict(list)
+  for _ in range(repetitions):
+    for name, function in functions.items():
+      start = time.perf_counter()
+      jax.block_until_ready(function())
+      times[name].append(time.perf_counter() - start)
+  return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _flop(key) -> float:
+  ((left_axes, _), (left_batch, right_batch)), left, right, _ = key
+  contracted = math.prod(left[axis] for axis in left_axes)
+  batch = math.prod(left[axis] for axis in left_batch)
+  del right_batch
+  return 2.0 * math.prod(left) * math.prod(right) / contracted / batch
+
+
+def _load(path: str):
+  """The config of an experiment with the flags' changes, and the shape of its pictures."""
+  if not pathlib.Path(path).is_file():
+    raise UserError(f'--configs={path}: no such file.')
+  config = runpy.run_path(path)['get_config']()
+  name = pathlib.Path(path).stem
+  if _SHAPE.value is None and name not in _SHAPES:
+    raise UserError(f'{path} is not one of {", ".join(_SHAPES)}: give --shape=H,W,C.')
+  shape = tuple(map(int, _SHAPE.value)) if _SHAPE.value else _SHAPES[name]
+  config.train.batch_size = _BATCH_SIZE.value or config.train.batch_size
+  config.model.remat = _REMAT.value or config.model.remat
+  return name, config, shape
+
+
+def main() -> None:
+  """Prints a row for each experiment."""
+  device = jax.devices()[0]
+  print(f'{jax.device_count()} x {device.device_kind}, jax {jax.__version__}')
+  columns = ('batch', 'T', 'forward', 'fwd+bwd', 'step', 'products', 'ratio', 'images/s',
+             '64 drawn', 'MB', 'compile', 'cached')  # fmt: skip
+  print(f'{"":<16}' + ''.join(f'{column:>10}' for column in columns))
+  results = {}
+  for name, config, shape in map(_load, _CONFIGS.value):
+    row = results[name] = measure(config, shape, _REPETITIONS.value)
+    seconds = row['seconds']
+    values = (
+      row['batch_size'],
+      row['steps'],
+      *(f'{seconds[key]:.3f}' for key in ('forward', 'forward and backward', 'step')),
+      f'{seconds["products alone"]:.3f}',
+      f'{row["of_limit"]:.2f}',
+      f'{row["images_per_second"]:.0f}',
+      f'{seconds["generate"]:.3f}',
+      f'{row["temporary_megabytes"]:.0f}',
+      f'{row["compile_cold"]:.1f}',
+      f'{row["compile_cached"]:.1f}',
+    )
+    print(f'{name:<16}' + ''.join(f'{value:>10}' for value in values), flush=True)
+  if _JSON.value:
+    pathlib.Path(_JSON.value).write_text(json.dumps(results, indent=2) + '\n')
+
+
+if __name__ == '__main__':
+  binary.run(main)
