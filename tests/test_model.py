@@ -57,7 +57,8 @@ def inputs(model):
 
 @functools.cache
 def compiled(model, method, trace):
-  return jax.jit(functools.partial(model.apply, method=method, trace=trace))
+  apply = functools.partial(model.apply, method=method, trace=trace)
+  return jax.jit(apply, compiler_options=FAST)
 
 
 def paper(window) -> np.ndarray:
@@ -161,7 +162,7 @@ def test_gradients_agree_with_finite_differences(case):
     given = random_params(model), *inputs(model)
     flat, unravel = ravel_pytree(given)
     value = functools.partial(weighed, model, unravel)
-    values = jax.jit(jax.vmap(value, (0, None)))
+    values = jax.jit(jax.vmap(value, (0, None)), compiler_options=FAST)
     gradient = jax.jit(jax.grad(value), compiler_options=FAST)
     rng, step = np.random.default_rng(2), 1e-5
     along = directions(given, rng)
