@@ -168,7 +168,7 @@ def _validate_draw(section) -> None:
     if section[name] < 1:
       raise UserError(f'model.{name}={section[name]} must be at least 1.')
   for name, value in section.start.items():
-    if name != 'forget_bias' and not value > 0:
+    if name not in ('forget_bias', 'own_glimpse_scale') and not value > 0:
       raise UserError(f'model.start.{name}={value} must be above 0.')
   _known('model.output', section.output, distributions.OUTPUTS)
   _known('model.dtype', section.dtype, DTYPES)

@@ -43,7 +43,7 @@ def bernoulli_log_prob(logits: jax.Array, x: jax.Array) -> jax.Array:
   For x between 0 and 1 it is minus the cross-entropy that the paper uses for
   colour, which is no likelihood of the intensities.
   """
-  return x * logits - jax.nn.softplus(logits)
+  return x * jax.nn.log_sigmoid(logits) + (1 - x) * jax.nn.log_sigmoid(-logits)
 
 
 def _bernoulli_sample(logits: jax.Array, key: jax.Array) -> jax.Array:

@@ -31,9 +31,9 @@ class Start:
   write_stride: float = 0.8  # of the stride that spans the picture
   write_sigma: float = 2.5  # pixels: neighbouring filters overlap, no gaps between
   forget_bias: float = 1.0  # of both LSTMs: gradients reach the early steps at first
-  kernel_scale: float = 1.0  # weights are N(0, kernel_scale / fan_in); those from the
-  # glimpse N(0, kernel_scale / its size), so that a few pixels are heard beside
-  # hundreds of hidden units
+  kernel_scale: float = 1.0  # weights are N(0, kernel_scale / fan_in)
+  own_glimpse_scale: bool = True  # those from the glimpse N(0, kernel_scale / its size):
+  # a few pixels are heard beside hundreds of hidden units
   write_scale: float = 4.0  # factor on the weights that make the writing patch: the
   # canvas, and with it the latents, matter from the first step of training
 
@@ -44,6 +44,7 @@ PAPER = Start(
   write_stride=1.0,
   write_sigma=1.0,
   forget_bias=0.0,
+  own_glimpse_scale=False,
   write_scale=1.0,
 )
 
@@ -190,7 +191,8 @@ class DRAW(nn.Module):
 
   def noise(self, key, num: int, steps: int | None = None) -> jax.Array:
     """[T, B, Z] standard normal, independent over steps, examples and latents."""
-    return jax.random.normal(key, (steps or self.steps, num, self.latent), self.param_dtype)
+    steps = self.steps if steps is None else steps
+    return jax.random.normal(key, (steps, num, self.latent), self.param_dtype)
 
   def infer(self, x, noise, *, trace: bool = False) -> Terms:
     """Eqs. 3-12 with the noise of the latents given: [B, H, W, C], [T, B, Z]."""
@@ -260,6 +262,9 @@ class DRAW(nn.Module):
 
   @property
   def _output(self) -> distributions.Output:
+    if self.output not in distributions.OUTPUTS:
+      names = ', '.join(distributions.OUTPUTS)
+      raise ValueError(f'output is {self.output!r}; it must be one of {names}')
     return distributions.OUTPUTS[self.output]
 
   def _initial(self, num: int) -> _State:
@@ -337,7 +342,8 @@ class DRAW(nn.Module):
     hidden = self.hidden
     bias = np.repeat([0.0, self.start.forget_bias, 0.0, 0.0], hidden)
     gain = np.ones(inputs + hidden)
-    gain[:glimpse] = np.sqrt((inputs + hidden) / max(glimpse, 1))
+    if self.start.own_glimpse_scale:
+      gain[:glimpse] = np.sqrt(len(gain) / max(glimpse, 1))
     zeros = np.zeros(hidden)
     return self._linear(name, inputs + hidden, 4 * hidden, bias, gain, h=zeros, c=zeros)
 

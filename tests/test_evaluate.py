@@ -165,7 +165,7 @@ def worker(cases: str) -> None:
       flags.FLAGS[name].unparse()
     flags.FLAGS(['evaluate', *case])
     try:
-      ends.append(f'returned {evaluate.main(["evaluate"])}')
+      ends.append(f'returned {evaluate.main()}')
     except errors.UserError as error:
       ends.append(str(error))
   print(json.dumps(ends))

@@ -360,10 +360,10 @@ def test_first_windows(start, read, write):
 
 
 @pytest.mark.parametrize(
-  'start, forget, scale, write',
-  [(draw_jax.PAPER, 0, 1, 1), (draw_jax.Start(), 1, 1, 4), (OTHER, 2, 0.25, 3)],
+  'start, forget, scale, glimpse_fan_in, write',
+  [(draw_jax.PAPER, 0, 1, 8 + 2 * D, 1), (draw_jax.Start(), 1, 1, 8, 4), (OTHER, 2, 0.25, 8, 3)],
 )
-def test_first_parameters(start, forget, scale, write):
+def test_first_parameters(start, forget, scale, glimpse_fan_in, write):
   params = started(start)
   for name in ('encoder', 'decoder'):
     bias = params[name]['bias'].reshape(4, D)
@@ -371,7 +371,7 @@ def test_first_parameters(start, forget, scale, write):
   encoder = params['encoder']['kernel']
   glimpse = 2 * 2**2
   kernels = {
-    'glimpse': (encoder[:glimpse], glimpse, 1),
+    'glimpse': (encoder[:glimpse], glimpse_fan_in, 1),
     'encoder': (encoder[glimpse:], len(encoder), 1),
     'decoder': (params['decoder']['kernel'], Z + D, 1),
     'posterior': (params['posterior']['kernel'], D, 1),
