@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import flags
+from jax.experimental.compilation_cache import compilation_cache
 
 from draw_jax import binary, optimizer, sharding, step, tasks
 from draw_jax.errors import UserError
@@ -100,16 +101,22 @@ def products_alone(products: collections.Counter):
 def compile_twice(function, *args):
   """A compiled function, and seconds of compiling it without and with a cache on disk."""
   seconds = []
+  kept = jax.config.jax_compilation_cache_dir
   with tempfile.TemporaryDirectory() as folder:
-    kept = jax.config.jax_compilation_cache_dir
-    jax.config.update('jax_compilation_cache_dir', folder)
+    _use_cache(folder)
     for _ in range(2):
       jax.clear_caches()
       start = time.perf_counter()
       compiled = function.lower(*args).compile()
       seconds.append(time.perf_counter() - start)
-    jax.config.update('jax_compilation_cache_dir', kept)
+    _use_cache(kept)
   return compiled, seconds
+
+
+def _use_cache(folder: str | None) -> None:
+  jax.config.update('jax_compilation_cache_dir', folder)
+  # The cache in use holds on to its folder.
+  compilation_cache.reset_cache()
 
 
 def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict:
@@ -191,10 +198,9 @@ def in_turns(functions: dict, repetitions: int) -> dict[str, float]:
 
 
 def _flop(key) -> float:
-  ((left_axes, _), (left_batch, right_batch)), left, right, _ = key
+  ((left_axes, _), (left_batch, _)), left, right, _ = key
   contracted = math.prod(left[axis] for axis in left_axes)
   batch = math.prod(left[axis] for axis in left_batch)
-  del right_batch
   return 2.0 * math.prod(left) * math.prod(right) / contracted / batch
 
 
