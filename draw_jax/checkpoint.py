@@ -22,8 +22,10 @@ from draw_jax.errors import UserError
 from draw_jax.step import State
 
 _CONFIG, _FOLDER, _DAMAGED = 'config.json', 'checkpoints', 'damaged'
-# Sections that must stay as they are for a run to be continued.
-_FIXED = ('data', 'model')
+# Sections that must stay as they are for a run to be continued, but for what matters
+# only before its first step, or only to memory.
+_FIXED = ('data.', 'model.')
+_FREE = ('model.start.', 'model.remat')
 # Added to the rank of a checkpoint for each phase of the curriculum still to come.
 _PHASE = 1e9
 
@@ -169,7 +171,9 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
   if path.exists() and _steps(path.parent):
     changed = config_lib.differences(config_lib.from_json(path.read_text()), config)
     fixed = [
-      f'{k}: {a} there, {b} now' for k, (a, b) in changed.items() if k.split('.')[0] in _FIXED
+      f'{k}: {a} there, {b} now'
+      for k, (a, b) in changed.items()
+      if k.startswith(_FIXED) and not k.startswith(_FREE)
     ]
     if fixed:
       raise UserError(

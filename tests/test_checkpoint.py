@@ -220,7 +220,11 @@ def test_other_changes_are_reported(workdir):
   config = support.tiny_config('images.npy')
   config.optimizer.learning_rate = 0.5
   config.train.curriculum = ((1, 2),)
+  config.model.remat = 'segments'
+  config.model.start.write_scale = 2.0
   assert checkpoint.claim(workdir, config) == {
+    'model.remat': ('products', 'segments'),
+    'model.start.write_scale': (4.0, 2.0),
     'optimizer.learning_rate': (2e-3, 0.5),
     'train.curriculum': ((), ((1, 2),)),
   }
