@@ -221,10 +221,10 @@ def test_other_changes_are_reported(workdir):
   config.optimizer.learning_rate = 0.5
   config.train.curriculum = ((1, 2),)
   config.model.remat = 'segments'
-  config.model.start.write_scale = 2.0
+  config.model.start.write_scale = 3.0
   assert checkpoint.claim(workdir, config) == {
     'model.remat': ('products', 'segments'),
-    'model.start.write_scale': (4.0, 2.0),
+    'model.start.write_scale': (2.0, 3.0),
     'optimizer.learning_rate': (2e-3, 0.5),
     'train.curriculum': ((), ((1, 2),)),
   }
