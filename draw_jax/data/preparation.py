@@ -1,9 +1,11 @@
 """Preparing published files once, and opening what was prepared."""
 
 import contextlib
+import sys
 
 import jax
 import numpy as np
+import tensorflow_datasets as tfds
 from absl import logging
 from jax.experimental import multihost_utils
 
@@ -30,6 +32,8 @@ def prepare(
   Returns:
     The builder, ready to be read.
   """
+  if not sys.stderr.isatty():
+    tfds.disable_progress_bar()
   with _errors_only():
     builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
     if not builder.is_prepared():
