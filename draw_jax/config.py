@@ -6,12 +6,15 @@ import json
 
 from ml_collections import config_dict
 
-from draw_jax import data, distributions, model, optimizer
+from draw_jax import classifier, data, distributions, model, optimizer, recurrence
 from draw_jax.errors import UserError
 
 ON_NAN = ('stop', 'rollback')
 DTYPES = ('float32', 'bfloat16')
-MODELS = ('draw',)
+# The module that each name stands for.
+MODELS = {'draw': model.DRAW, 'differentiable_ram': classifier.DifferentiableRAM}
+# Of a module, but not of a config.
+_NO_FIELDS = ('image_shape', 'num_classes', 'param_dtype', 'parent', 'name')
 
 
 def default() -> config_dict.ConfigDict:
@@ -79,11 +82,25 @@ def default() -> config_dict.ConfigDict:
   return config
 
 
+def differentiable_ram() -> config_dict.ConfigDict:
+  """The `model` section of the attention classifier, with the paper's sizes."""
+  section = config_dict.ConfigDict()
+  section.name = 'differentiable_ram'  # which model the rest of this section describes
+  section.steps = 8  # T, glimpses
+  section.hidden = 256  # units of the LSTM
+  section.read_size = 12  # N of the reading grid of N x N filters
+  section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
+  section.remat = 'none'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
+  # Starting values of the parameters; draw_jax.classifier.Start says what each of them is.
+  section.start = config_dict.ConfigDict(dataclasses.asdict(classifier.Start()))
+  return section
+
+
 def validate(config) -> None:
   """Raises a `UserError` for the first value that cannot work, before any work is done."""
   _known('data.name', config.data.name, data.NAMES)
   _known('model.name', config.model.name, MODELS)
-  _validate_draw(config.model)
+  _validate_model(config.model)
   _known('optimizer.schedule', config.optimizer.schedule, optimizer.SCHEDULES)
   _known('on_nan', config.on_nan, ON_NAN)
   for name in ('train.batch_size', 'eval.batch_size', 'optimizer.accumulate', 'eval.pictures',
@@ -105,12 +122,11 @@ def validate(config) -> None:
 def validate_for(config, image_shape: tuple[int, int, int], devices: int) -> None:
   """Raises a `UserError` for values that do not fit the pictures or the devices."""
   height, width, _ = image_shape
-  if config.model.name == 'draw' and config.model.attention:
+  if config.model.get('attention', True):
     for name in ('read_size', 'write_size'):
-      if config.model[name] > min(height, width):
-        raise UserError(
-          f'model.{name}={config.model[name]} is larger than the pictures, {height} x {width}.'
-        )
+      size = config.model.get(name, 1)
+      if size > min(height, width):
+        raise UserError(f'model.{name}={size} is larger than the pictures, {height} x {width}.')
   for name, parts in (('train', config.optimizer.accumulate), ('eval', 1)):
     size, unit = config[name].batch_size, devices * parts
     if size % unit:
@@ -128,8 +144,18 @@ def to_json(config) -> str:
 
 
 def from_json(text: str) -> config_dict.ConfigDict:
-  """What `to_json` was given, locked."""
+  """What `to_json` was given, locked; where it is older, with the fields added since.
+
+  Only with those that a trained model is used by: how it was trained stays as it was
+  recorded. Fields of the section `model` get the defaults of the module, what it does
+  where nothing is said: those of `default` are for new runs, and may be better.
+  """
   fields = json.loads(text)
+  name = fields['model']['name']
+  _known('model.name', name, MODELS)
+  new = default().to_dict()
+  added = {'data': new['data'], 'eval': new['eval'], 'model': _module_defaults(MODELS[name])}
+  fields = _filled(fields, added)
   fields['train']['curriculum'] = tuple(tuple(pair) for pair in fields['train']['curriculum'])
   return config_dict.ConfigDict(fields).lock()
 
@@ -163,16 +189,40 @@ def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
     _known('variant', variant, accepted)
 
 
-def _validate_draw(section) -> None:
+def _filled(fields: dict, defaults: dict) -> dict:
+  """The fields, with those that only `defaults` has, at any depth."""
+  inner = {
+    key: _filled(value, defaults[key])
+    for key, value in fields.items()
+    if isinstance(value, dict) and key in defaults
+  }
+  return {**defaults, **fields, **inner}
+
+
+def _module_defaults(module) -> dict:
+  """The defaults of a Flax module's attributes, as a config has them."""
+  found = {
+    field.name: field.default
+    for field in dataclasses.fields(module)
+    if field.name not in _NO_FIELDS
+  }
+  found['start'] = dataclasses.asdict(found['start'])
+  found['dtype'] = 'float32' if found['dtype'] is None else found['dtype']
+  return found
+
+
+def _validate_model(section) -> None:
+  """Checks the fields that there are; which these are depends on the model's name."""
   for name in ('steps', 'hidden', 'latent', 'read_size', 'write_size'):
-    if section[name] < 1:
+    if section.get(name, 1) < 1:
       raise UserError(f'model.{name}={section[name]} must be at least 1.')
-  for name, value in section.start.items():
+  for name, value in section.get('start', {}).items():
     if name not in ('forget_bias', 'own_glimpse_scale') and not value > 0:
       raise UserError(f'model.start.{name}={value} must be above 0.')
-  _known('model.output', section.output, distributions.OUTPUTS)
-  _known('model.dtype', section.dtype, DTYPES)
-  _known('model.remat', section.remat, model.REMAT)
+  accepted = {'output': distributions.OUTPUTS, 'dtype': DTYPES, 'remat': recurrence.REMAT}
+  for name, names in accepted.items():
+    if name in section:
+      _known(f'model.{name}', section[name], names)
 
 
 def _validate_curriculum(section) -> None:

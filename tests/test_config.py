@@ -1,3 +1,4 @@
+import dataclasses
 import pathlib
 import runpy
 
@@ -5,7 +6,7 @@ import pytest
 import training_support as support
 
 from draw_jax import config as config_lib
-from draw_jax import data, plan
+from draw_jax import data, model, plan
 from draw_jax.errors import UserError
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'experiments'
@@ -130,6 +131,27 @@ def test_json():
   assert config_lib.differences(config, back) == {}
   assert back.train.curriculum == ((16, 2), (32, 1.5))
   assert back.data.path is None
+
+
+def test_json_of_an_older_version(monkeypatch):
+  """Fields added since have the module's defaults, not those chosen for new runs."""
+  newer = config_lib.default()
+  newer.model.update(hidden=512, remat='none')
+  newer.model.start.read_sigma = 9.0
+  monkeypatch.setattr(config_lib, 'default', lambda: newer.copy_and_resolve_references())
+  older = support.tiny_config('images.npy')
+  older.model.latent = 7
+  del older.model.hidden, older.model.dtype, older.model.start.read_sigma
+  del older.data.channels, older.eval.split, older.train.kl_warmup_steps
+  back = config_lib.from_json(config_lib.to_json(older))
+  assert (back.model.latent, back.model.hidden, back.model.dtype) == (7, 256, 'float32')
+  assert back.model.remat == newer.model.remat  # It is there: left alone.
+  assert back.model.start.read_sigma == model.Start().read_sigma
+  assert (back.data.channels, back.eval.split) == (None, 'valid')
+  assert 'kl_warmup_steps' not in back.train
+  del older.model.start
+  back = config_lib.from_json(config_lib.to_json(older))
+  assert back.model.start.to_dict() == dataclasses.asdict(model.Start())
 
 
 def test_every_field_is_commented():
