@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import jax
 from absl import app, flags, logging
 
-from draw_jax import sharding
+from draw_jax import sharding, usage
 from draw_jax.errors import UserError
 
 _CACHE = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'draw_jax'
@@ -24,7 +24,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     return flags.FLAGS(argv)
   except flags.Error as error:
-    print(f'error: {error}', file=sys.stderr)
+    print(f'error: {usage.explain(error)}', file=sys.stderr)
     sys.exit(2)
 
 
@@ -38,6 +38,9 @@ def run(
     main: does the work and gives the exit code.
     parse_flags: gives what is left of the command line after the flags.
   """
+  if usage.asked_for(sys.argv):
+    print(usage.text(main))
+    return
 
   def guarded(argv: Sequence[str]) -> int | None:
     try:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from draw_jax import config as config_lib
+from draw_jax import usage
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
@@ -26,9 +27,14 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     # A file that cannot be read is noticed only when it is looked into.
     config_lib.field_names(flags.FLAGS.config)
   except Exception as error:  # The flags of a config file raise whatever they come upon.
-    print(f'error: {_missing_file(argv) or _unknown_field(argv) or _short(error)}', file=sys.stderr)
+    print(f'error: {explain(argv, error)}', file=sys.stderr)
     sys.exit(2)
   return left
+
+
+def explain(argv: Sequence[str], error: Exception) -> str:
+  """What is wrong with a command line that raised an error, in one line."""
+  return _missing_file(argv) or _unknown_field(argv) or usage.explain(error)
 
 
 def _file(argv: Sequence[str]) -> tuple[pathlib.Path, str]:
@@ -59,9 +65,3 @@ def _unknown_field(argv: Sequence[str]) -> str | None:
       near = difflib.get_close_matches(match[1], names, n=1, cutoff=0)[0]
       return f'no field config.{match[1]}: did you mean config.{near}?'
   return None
-
-
-def _short(error: Exception) -> str:
-  """The last line: an error from inside a config file carries its traceback."""
-  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-  return lines[-1] if lines else type(error).__name__

@@ -96,5 +96,10 @@ def _integers(name: str, words: list[str]) -> tuple[int, ...]:
   return tuple(int(word) for word in words)
 
 
-if __name__ == '__main__':
+def run() -> None:
+  """The command `draw-evaluate`."""
   binary.run(main)
+
+
+if __name__ == '__main__':
+  run()

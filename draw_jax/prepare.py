@@ -63,5 +63,10 @@ def _show() -> None:
     print(f'16 training examples are in {_PREVIEW.value}')
 
 
-if __name__ == '__main__':
+def run() -> None:
+  """The command `draw-prepare`."""
   binary.run(main)
+
+
+if __name__ == '__main__':
+  run()

@@ -47,5 +47,10 @@ def main() -> None:
   print(f'{len(images)} pictures are in {output}.')
 
 
-if __name__ == '__main__':
+def run() -> None:
+  """The command `draw-sample`."""
   binary.run(main)
+
+
+if __name__ == '__main__':
+  run()

@@ -3,7 +3,8 @@ r"""Trains a model.
     python -m draw_jax.train --config=experiments/mnist.py --workdir=runs/mnist \
         --config.train.epochs=20
 
-The same command goes on with a run that was stopped or killed.
+The same command goes on with a run that was stopped or killed. Any field of
+draw_jax/config.py can be set as train.epochs is here.
 """
 
 from absl import flags
@@ -46,6 +47,11 @@ def _profile() -> tuple[int, int] | None:
   return first, last
 
 
-if __name__ == '__main__':
+def run() -> None:
+  """The command `draw-train`."""
   flags.mark_flags_as_required(['config', 'workdir'])
   binary.run(main, config_errors.parse_flags)
+
+
+if __name__ == '__main__':
+  run()

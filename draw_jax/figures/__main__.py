@@ -50,5 +50,10 @@ def main() -> None:
   print(f'The figures are in {options.output}.')
 
 
-if __name__ == '__main__':
+def run() -> None:
+  """The command `draw-figures`."""
   binary.run(main)
+
+
+if __name__ == '__main__':
+  run()
