@@ -1,10 +1,12 @@
 """Checkpoints of a run: written in the background, checked when read.
 
-A workdir holds `config.json` and `checkpoints/STEP/`. The position in the data
-needs no place of its own: it follows from the step.
+A workdir holds `config.json`, `checkpoints/STEP/` and, once training has ended,
+`result.json`. The position in the data needs no place of its own: it follows from
+the step.
 """
 
 import errno
+import json
 import os
 import pathlib
 import zlib
@@ -21,7 +23,7 @@ from draw_jax import config as config_lib
 from draw_jax.errors import UserError
 from draw_jax.step import State
 
-_CONFIG, _FOLDER, _DAMAGED = 'config.json', 'checkpoints', 'damaged'
+_CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
 # Sections that must stay as they are for a run to be continued, but for what matters
 # only before its first step, or only to memory.
 _FIXED = ('data.', 'model.')
@@ -163,6 +165,8 @@ class Checkpoints:
 def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
   """Writes the config into a workdir, unless a run of another model is there.
 
+  What `end` wrote there is removed: from now on the run is not at its end.
+
   Returns:
     The fields that differ from the last start in this workdir, (old, new).
   """
@@ -181,14 +185,27 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
         'or the same values to continue it.'
       )
   if jax.process_index() == 0:
-    partial = path.with_suffix('.tmp')
     try:
       path.parent.mkdir(parents=True, exist_ok=True)
-      partial.write_text(config_lib.to_json(config))
-      partial.replace(path)
+      path.with_name(_RESULT).unlink(missing_ok=True)
+      _write(path, config_lib.to_json(config))
     except OSError as error:
       raise UserError(f'cannot write into --workdir={workdir}: {error.strerror}.') from error
   return changed
+
+
+def end(workdir: str | os.PathLike, result: dict) -> None:
+  """Writes into a workdir how its run ended, once all that it saved is on disk."""
+  _write(pathlib.Path(workdir) / _RESULT, json.dumps(result, indent=2) + '\n')
+
+
+def read_end(workdir: str | os.PathLike, config) -> dict | None:
+  """What `end` wrote; None if the run of this config has not ended, or not begun."""
+  path = pathlib.Path(workdir) / _CONFIG
+  if not path.exists() or path.read_text() != config_lib.to_json(config):
+    return None
+  path = path.with_name(_RESULT)
+  return json.loads(path.read_text()) if path.exists() else None
 
 
 def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> Loaded:
@@ -260,6 +277,12 @@ def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
       f'no checkpoint {which!r} in {workdir}: choose best, latest or one of {_names(checkpoints)}.'
     )
   return by_step[int(which)]
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+  partial = path.with_suffix('.tmp')
+  partial.write_text(text)
+  partial.replace(path)
 
 
 def _steps(workdir: pathlib.Path) -> list[int]:

@@ -58,6 +58,8 @@ def train(
       print(lines, flush=True)
     result = trainer.run()
     if trainer.first:
+      about = {'metric': trainer.task.metric, 'split': config.eval.split}
+      checkpoint.end(workdir, {**result._asdict(), **about})
       print(summary.end(result, workdir, trainer.task.metric, config.eval.split), flush=True)
     return result
   except OSError as error:

@@ -267,3 +267,16 @@ def test_workdir_that_cannot_be(tmp_path):
   (tmp_path / 'file').write_text('')
   with pytest.raises(UserError, match=r'cannot write into --workdir=.*: Not a directory'):
     checkpoint.claim(tmp_path / 'file' / 'run', support.tiny_config('images.npy'))
+
+
+def test_the_end_of_a_run_is_told_until_it_goes_on(tmp_path):
+  config = support.tiny_config('images.npy')
+  assert checkpoint.read_end(tmp_path, config) is None
+  checkpoint.claim(tmp_path, config)
+  assert checkpoint.read_end(tmp_path, config) is None
+  checkpoint.end(tmp_path, {'step': 60, 'num_steps': 60})
+  assert checkpoint.read_end(tmp_path, config) == {'step': 60, 'num_steps': 60}
+  config.train.num_steps = 90
+  assert checkpoint.read_end(tmp_path, config) is None  # the end of a shorter one
+  checkpoint.claim(tmp_path, config)
+  assert checkpoint.read_end(tmp_path, config) is None
