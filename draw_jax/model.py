@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from draw_jax import attention, distributions, recurrence
+from draw_jax import attention, distributions, layers, recurrence
+from draw_jax.layers import linear, lstm
 
 REMAT = tuple(recurrence.REMAT)
 
@@ -80,43 +81,6 @@ class _State(NamedTuple):
   canvas: jax.Array  # [B, H, W, K C]
   encoder: tuple[jax.Array, jax.Array]  # h, c: [B, D] each
   decoder: tuple[jax.Array, jax.Array]  # h, c: [B, D] each
-
-
-def linear(params, x: jax.Array, dtype=None) -> jax.Array:
-  """W(x): a matrix and a bias. Multiplies in `dtype`, sums in float32 or wider.
-
-  Args:
-    params: {'kernel': [I, O], 'bias': [O]}.
-    x: [..., I].
-    dtype: of the product's operands; None takes those of the arguments.
-
-  Returns:
-    [..., O] in the type of the bias.
-  """
-  kernel, bias = params['kernel'], params['bias']
-  if dtype is not None:
-    x, kernel = x.astype(dtype), kernel.astype(dtype)
-  return jnp.dot(x, kernel, preferred_element_type=bias.dtype) + bias
-
-
-def lstm(params, state, inputs: jax.Array, dtype=None):
-  """One step of an LSTM with forget gates.
-
-  Args:
-    params: {'kernel': [I + D, 4 D], 'bias': [4 D]} from [inputs, h] to the input
-      gate, the forget gate, the candidate and the output gate, in this order.
-    state: (h, c), each [B, D].
-    inputs: [B, I].
-    dtype: see `linear`.
-
-  Returns:
-    The next (h, c).
-  """
-  h, c = state
-  gates = linear(params, jnp.concatenate([inputs, h], -1), dtype)
-  i, f, g, o = jnp.split(gates, 4, -1)
-  c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-  return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
 class DRAW(nn.Module):
@@ -274,7 +238,7 @@ class DRAW(nn.Module):
       (self.encoder['h'], self.encoder['c']),
       (self.decoder['h'], self.decoder['c']),
     )
-    return jax.tree.map(lambda a: jnp.broadcast_to(a, (num, *a.shape)), learned)
+    return layers.from_start(learned, num)
 
   def _step(self, state: _State, x, noise):
     """Eqs. 3-8: one step of inference.
@@ -319,35 +283,30 @@ class DRAW(nn.Module):
     window = attention.window(linear(self.write_window, h_dec), self.write_size, height, width)
     return attention.write(patch, window, height, width), window
 
-  def _linear(self, name: str, inputs: int, outputs: int, bias=0.0, gain=1.0, **more):
-    """A parameter for `linear`, with further arrays beside the matrix and bias.
-
-    `gain` multiplies the starting weights, or their rows if it is [inputs].
-    """
-
-    def init(key):
-      kernel = jax.random.normal(key, (inputs, outputs), self.param_dtype)
-      kernel *= np.sqrt(self.start.kernel_scale / inputs)
-      kernel *= jnp.broadcast_to(gain, inputs)[:, None]
-      arrays = {'kernel': kernel, 'bias': jnp.broadcast_to(bias, outputs), **more}
-      return jax.tree.map(lambda a: jnp.asarray(a, self.param_dtype), arrays)
-
-    return self.param(name, init)
+  def _linear(self, name: str, inputs: int, outputs: int, gain=1.0):
+    """A parameter for `linear`; `gain` multiplies the starting weights."""
+    scale = self.start.kernel_scale
+    start = layers.start_linear(inputs, outputs, self.param_dtype, scale=scale, gain=gain)
+    return self.param(name, start)
 
   def _lstm(self, name: str, inputs: int, glimpse: int = 0):
     """A parameter for `lstm`, with the learned initial h and c.
 
     The first `glimpse` of the inputs are a glimpse.
     """
-    hidden = self.hidden
-    bias = np.repeat([0.0, self.start.forget_bias, 0.0, 0.0], hidden)
-    gain = np.ones(inputs + hidden)
-    if self.start.own_glimpse_scale:
-      gain[:glimpse] = np.sqrt(len(gain) / max(glimpse, 1))
-    zeros = np.zeros(hidden)
-    return self._linear(name, inputs + hidden, 4 * hidden, bias, gain, h=zeros, c=zeros)
+    start, gain = self.start, np.ones(inputs)
+    if start.own_glimpse_scale:
+      gain[:glimpse] = np.sqrt((inputs + self.hidden) / max(glimpse, 1))
+    bias, scale = start.forget_bias, start.kernel_scale
+    made = layers.start_lstm(
+      inputs, self.hidden, self.param_dtype, forget_bias=bias, gain=gain, scale=scale
+    )
+    return self.param(name, made)
 
   def _window(self, name: str, stride: float, sigma: float):
     """A parameter for the five raw numbers of `attention.window`."""
-    bias = np.array([0.0, 0.0, 2 * np.log(sigma), np.log(stride), 0.0])
-    return self._linear(name, self.hidden, 5, bias)
+    scale = self.start.kernel_scale
+    made = layers.start_window(
+      self.hidden, self.param_dtype, stride=stride, sigma=sigma, scale=scale
+    )
+    return self.param(name, made)

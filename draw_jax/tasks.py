@@ -1,4 +1,4 @@
-"""What the training loop asks of a model, and DRAW's answer.
+"""What the training loop asks of a model, DRAW's answer, and the task of a config.
 
 The letters of the shapes are those of `draw_jax.attention`.
 """
@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Protocol
 import jax
 import jax.numpy as jnp
 
-from draw_jax import data
+from draw_jax import classifier, data
+from draw_jax.classification_tasks import Classification
+from draw_jax.errors import UserError
 from draw_jax.model import DRAW, Start
 
 Params = Any
@@ -98,8 +100,17 @@ def create(
     num_classes: of the dataset's labels, where it has some.
     kl_warmup: see `Draw`.
   """
-  del num_classes  # DRAW does not look at labels.
   fields = {k: v for k, v in config.items() if k != 'name'}
-  fields['start'] = Start(**config.start)
-  fields['dtype'] = None if config.dtype == 'float32' else jnp.dtype(config.dtype)
-  return Draw(DRAW(image_shape=tuple(image_shape), **fields), kl_warmup)
+  fields['image_shape'] = tuple(image_shape)
+  if 'dtype' in fields:
+    fields['dtype'] = None if config.dtype == 'float32' else jnp.dtype(config.dtype)
+  if config.name == 'draw':
+    return Draw(DRAW(**fields | {'start': Start(**config.start)}), kl_warmup)
+  if num_classes is None:
+    raise UserError(
+      f'model.name={config.name!r} classifies, and these data have no labels: give a data.name '
+      'that has, such as cluttered_mnist.'
+    )
+  fields['num_classes'] = num_classes
+  fields['start'] = classifier.Start(**config.start)
+  return Classification(classifier.DifferentiableRAM(**fields))

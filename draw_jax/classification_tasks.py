@@ -1,0 +1,96 @@
+"""Classifiers as the training loop and the evaluation see them; see `tasks.Task`.
+
+The metric is 'error' in percent: 100 for a picture whose class is not the one
+with the highest score, 0 for others.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from draw_jax import attention, data
+from draw_jax.classifier import DifferentiableRAM
+
+_GREEN = (0.0, 0.8, 0.25)
+
+
+def scores(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
+  """What scores [B, K] and labels [B] say of each example, [B] each.
+
+  Returns:
+    'error' in percent, and 'cross_entropy' in nats.
+  """
+  log_prob = jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], -1)[:, 0]
+  return {'error': 100.0 * (logits.argmax(-1) != labels), 'cross_entropy': -log_prob}
+
+
+def framed(images: jax.Array, window: attention.Window, size: int) -> jax.Array:
+  """Pictures with green frames where the outermost filters of windows stand.
+
+  Args:
+    images: [..., H, W, C] in [0, 1]; one or three channels, others are shown as
+      the gray of their mean.
+    window: each field [...].
+    size: N of the window's grid.
+
+  Returns:
+    [..., H, W, 3].
+  """
+  height, width, channels = images.shape[-3:]
+  if channels != 3:
+    images = jnp.repeat(images.mean(-1, keepdims=True), 3, -1)
+  half = (size - 1) / 2 * window.stride[..., None]
+
+  def outside(center, length):  # in pixels, negative inside
+    return jnp.abs(jnp.arange(length) - center[..., None]) - half
+
+  y, x = outside(window.center_y, height), outside(window.center_x, width)
+  distance = jnp.abs(jnp.maximum(y[..., :, None], x[..., None, :]))
+  return jnp.where(distance[..., None] <= 0.5, jnp.array(_GREEN), images)
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+  """Classification with a network that can be differentiated as a whole.
+
+  The loss is the cross-entropy in nats.
+  """
+
+  model: DifferentiableRAM
+  metric: ClassVar[str] = 'error'
+
+  def init(self, key: jax.Array, mean_image):
+    """Parameters to start from; the mean picture does not matter."""
+    return self.model.init(key, jnp.asarray(mean_image)[None])['params']
+
+  def noise(self, key: jax.Array, num: int, steps: int) -> jax.Array:
+    """[T, B] zeros: nothing is random; only T is told by it."""
+    del key
+    return jnp.zeros((steps, num))
+
+  def loss(self, params, batch: Mapping[str, jax.Array], noise, step: jax.Array | None = None):
+    """The cross-entropy [B]; it and the error [B]."""
+    del step
+    metrics = scores(self.predict(params, batch, noise), batch['label'])
+    return metrics['cross_entropy'], metrics
+
+  def predict(self, params, batch: Mapping[str, jax.Array], noise) -> jax.Array:
+    """The scores of the classes, [B, K]."""
+    x = data.to_device_float(batch['image'])
+    return self.model.apply({'params': params}, x, steps=len(noise))[0]
+
+  def pictures(self, params, batch: Mapping[str, jax.Array], key: jax.Array, steps: int):
+    """Each picture T times, with a frame where each glimpse was taken; the glimpses."""
+    del key
+    x = data.to_device_float(batch['image'])
+    _, trace = self.model.apply({'params': params}, x, steps=steps, trace=True)
+    windows = framed(jnp.broadcast_to(x, (steps, *x.shape)), trace.window, self.model.read_size)
+    return {'windows': _in_rows(windows), 'glimpses': _in_rows(trace.glimpse)}
+
+
+def _in_rows(images: jax.Array) -> jax.Array:
+  """[T, B, ...] to [B T, ...]: the steps of an example one after the other."""
+  return jnp.moveaxis(images, 0, 1).reshape(-1, *images.shape[2:])
