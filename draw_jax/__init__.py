@@ -3,4 +3,12 @@
 from draw_jax import attention, distributions
 from draw_jax.model import DRAW, PAPER, Start, Terms, Trace
 
-__all__ = ['DRAW', 'PAPER', 'Start', 'Terms', 'Trace', 'attention', 'distributions']
+__all__ = ['DRAW', 'PAPER', 'Start', 'Terms', 'Trace', 'attention', 'distributions', 'load']
+
+
+def load(name):
+  """A trained model: see `draw_jax.model_file.load`."""
+  # Only now: data and checkpoints take a second to import, which the network does without.
+  from draw_jax import model_file
+
+  return model_file.load(name)

@@ -2,6 +2,7 @@ r"""Evaluates a trained model on a whole split.
 
     python -m draw_jax.evaluate --workdir=runs/mnist --importance_samples=100 \
         --output=runs/mnist/test.json
+    python -m draw_jax.evaluate --model=mnist
 
 prints the bound of Eq. 12 and importance-weighted bounds (for classifiers: the error
 rate) with their standard errors, and writes them as JSON: see `draw_jax.report`.
@@ -16,9 +17,12 @@ import signal
 import jax
 from absl import flags
 
-from draw_jax import binary, bounds, checkpoint, errors, evaluation, report, sharding
+from draw_jax import binary, bounds, errors, evaluation, model_file, report, sharding
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
+_MODEL = flags.DEFINE_string(
+  'model', None, 'Name of a shipped model, or a file of draw_jax.export, in place of a workdir.'
+)
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _EMA = flags.DEFINE_bool('ema', True, 'The moving average of the parameters, or they themselves.')
 _SPLIT = flags.DEFINE_string('split', 'test', 'Of the dataset that the model was trained on.')
@@ -40,8 +44,6 @@ binary.define_process_flags()
 
 def main() -> int:
   """Flags in, library calls out."""
-  if _WORKDIR.value is None:
-    raise errors.UserError('give --workdir=DIR of a training run.')
   output = _output()
   samples = _integers('importance_samples', _SAMPLES.value)
   options = evaluation.Options(
@@ -56,7 +58,9 @@ def main() -> int:
   )
   binary.start_processes()
   try:
-    loaded = checkpoint.load(_WORKDIR.value, _CHECKPOINT.value, ema=_EMA.value)
+    loaded, provenance = model_file.find(
+      _WORKDIR.value, _MODEL.value, _CHECKPOINT.value, ema=_EMA.value
+    )
     task, dataset = evaluation.open_subject(loaded, _DATA_DIR.value)
     measured = evaluation.measure(
       task, loaded.params, dataset, options, sharding.make_mesh(), options.steps or (loaded.steps,)
@@ -64,9 +68,11 @@ def main() -> int:
   except KeyboardInterrupt:
     print('stopped before there was any figure.')
     return 128 + signal.SIGINT
-  result = report.describe(
-    loaded, dataset, options, measured, workdir=_WORKDIR.value, which=_CHECKPOINT.value
-  )
+  if provenance is None:
+    source = {'workdir': _WORKDIR.value, 'which': _CHECKPOINT.value}
+  else:
+    source = {'file': _MODEL.value, 'sha256': provenance['sha256']}
+  result = report.describe(loaded, dataset, options, measured, **source)
   if jax.process_index() == 0:
     print(report.table(result))
     if output:

@@ -8,9 +8,11 @@ The JSON is one object:
   dataset, binarization, split
   examples           images that the figures are about
   examples_in_split  all there are; the same unless partial
-  workdir, checkpoint, step, ema
-                     where the model is, how it was chosen, training steps taken,
-                     whether its parameters are the moving average
+  workdir, checkpoint
+                     of a training run: where it is, how the model was chosen; else null
+  model_file, sha256
+                     of a model in a file: its name or path, its hash; else null
+  step, ema          training steps taken, whether its parameters are the moving average
   trained_steps      T of its training at that time
   model              the `model` section of its config
   seed, repeats, importance_samples
@@ -23,7 +25,7 @@ The JSON is one object:
   results            a row for each T, see below
   draws_per_second   images x samples, after the first chunk; null if there was no other
   devices            number and kind
-  versions           of draw_jax, jax and python
+  versions           of draw_jax, jax, flax and python
 
 A row of a 'bound' has `steps`, T, and in nats an image:
 
@@ -47,14 +49,13 @@ A row of a 'classification' has `steps`; `error` and a list `classes`, with `exa
 column for each prediction.
 """
 
-import importlib.metadata
 import json
 import platform
 from typing import Any
 
 import jax
 
-from draw_jax import checkpoint, data, evaluation
+from draw_jax import checkpoint, data, evaluation, model_file
 from draw_jax.figures import files
 
 # Table 2 of the paper, in nats: upper bounds for the test images with fixed binarisation.
@@ -68,8 +69,10 @@ def describe(
   options: evaluation.Options,
   measured: evaluation.Measurement,
   *,
-  workdir: str,
-  which: str,
+  workdir: str | None = None,
+  which: str | None = None,
+  file: str | None = None,
+  sha256: str | None = None,
 ) -> dict[str, Any]:
   """Every figure with all that it depends on, for JSON.
 
@@ -78,8 +81,10 @@ def describe(
     dataset: that it was evaluated on.
     options: of the evaluation.
     measured: its figures.
-    workdir: of the training run.
-    which: checkpoint was asked for.
+    workdir: of the training run that the model is from.
+    which: checkpoint was asked for there.
+    file: that the model is from instead: its name or path.
+    sha256: that the file names.
   """
   model = loaded.config.model.to_dict()
   about = {
@@ -91,8 +96,10 @@ def describe(
     'split': options.split,
     'examples': measured.examples,
     'examples_in_split': dataset.num_examples(options.split),
-    'workdir': str(workdir),
-    'checkpoint': str(which),
+    'workdir': workdir,
+    'checkpoint': which,
+    'model_file': file,
+    'sha256': sha256,
     'step': loaded.step,
     'ema': loaded.ema,
     'trained_steps': loaded.steps,
@@ -110,11 +117,7 @@ def describe(
     'results': measured.results,
     'draws_per_second': measured.speed,
     'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
-    'versions': {
-      'draw_jax': _version('draw_jax'),
-      'jax': jax.__version__,
-      'python': platform.python_version(),
-    },
+    'versions': model_file.versions() | {'python': platform.python_version()},
   }
 
 
@@ -134,7 +137,7 @@ def table(result: dict[str, Any]) -> str:
   lines = [
     f'data        {result["dataset"]}, binarization {result["binarization"]}, split '
     f'{result["split"]}, {result["examples"]:,} of {result["examples_in_split"]:,} images',
-    f'model       {kind}, {result["workdir"]}, step {result["step"]} ({result["checkpoint"]}), '
+    f'model       {kind}, {_source(result)}, '
     f'{"EMA" if result["ema"] else "no EMA"}, trained with T {result["trained_steps"]}',
   ]
   if bound:
@@ -163,6 +166,12 @@ def table(result: dict[str, Any]) -> str:
       f'{result["devices"]}'
     )
   return '\n'.join(lines)
+
+
+def _source(result: dict[str, Any]) -> str:
+  if result['model_file']:
+    return f'{result["model_file"]} (sha256 {result["sha256"][:8]}), step {result["step"]}'
+  return f'{result["workdir"]}, step {result["step"]} ({result["checkpoint"]})'
 
 
 def _paper(about: dict[str, Any]) -> tuple[float | None, str]:
@@ -225,10 +234,3 @@ def _numbers(values: list[float], columns: int = 16) -> list[str]:
     ' '.join(f'{value:.2f}' for value in values[i : i + columns])
     for i in range(0, len(values), columns)
   ]
-
-
-def _version(package: str) -> str:
-  try:
-    return importlib.metadata.version(package)
-  except importlib.metadata.PackageNotFoundError:
-    return 'unknown'

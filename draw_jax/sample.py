@@ -1,6 +1,7 @@
 """Draws pictures from a trained network.
 
     python -m draw_jax.sample --workdir=DIR --output=OUT --num=64 --seed=0
+    python -m draw_jax.sample --model=mnist --output=OUT
 
 writes OUT/samples.png, a grid, and OUT/samples.gif, the drawing of the first few.
 """
@@ -13,7 +14,9 @@ from draw_jax import binary
 from draw_jax.figures import animation, gallery, grid, passes, runs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
-_MODEL = flags.DEFINE_string('model', None, 'Name of a shipped model, in place of a workdir.')
+_MODEL = flags.DEFINE_string(
+  'model', None, 'Name of a shipped model, or a file of draw_jax.export, in place of a workdir.'
+)
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _OUTPUT = flags.DEFINE_string('output', None, 'Folder for the pictures.', required=True)
 _NUM = flags.DEFINE_integer('num', 64, 'How many pictures.', lower_bound=1)

@@ -102,7 +102,7 @@ def test_a_slip_ends_with_one_line(results, command):
 def test_help_has_examples_and_own_flags_first(results, name):
   code, out, err = results[f'{name} --help']
   assert (code, err) == (0, '')
-  own = 'output' if name == 'draw-sample' else 'data_dir'
+  own = 'output' if name in ('draw-sample', 'draw-export') else 'data_dir'
   order = [f'{MODULES[name]} --', f'\n  --{own} ', '\n  --compilation_cache ']
   places = [out.find(text) for text in order]
   assert -1 not in places
@@ -114,5 +114,5 @@ def test_help_has_examples_and_own_flags_first(results, name):
 
 
 def test_the_console_scripts():
-  names = ('train', 'evaluate', 'sample', 'figures', 'prepare')
+  names = ('train', 'evaluate', 'sample', 'figures', 'prepare', 'export')
   assert set(SCRIPTS) == {f'draw-{name}' for name in names}

@@ -190,7 +190,7 @@ def test_mistakes_end_with_one_line(workdir, tmp_path):
     (folder / 'config.json').write_text(json.dumps(changed))
   good = f'--workdir={workdir}'
   cases = {
-    (): 'give --workdir=DIR',
+    (): 'give either --workdir=DIR',
     (f'--workdir={tmp_path / "nowhere"}',): 'does not exist',
     (f'--workdir={empty}',): 'holds no training run',
     (f'--workdir={fresh}',): 'no checkpoint yet',

@@ -13,6 +13,7 @@ def estimate(mean, **more):
 
 def describe(name='binarized_mnist', binarization='fixed', split='test', **more):
   """The report on made-up figures."""
+  source = more.pop('source', {'workdir': 'runs/a', 'which': 'best'})
   config = config_lib.default()
   config.model.attention = more.pop('attention', True)
   loaded = checkpoint.Loaded(
@@ -32,7 +33,7 @@ def describe(name='binarized_mnist', binarization='fixed', split='test', **more)
   fields = {'results': [row], 'examples': 10_000, 'draws': 100, 'partial': False, 'speed': 812.3}
   measured = evaluation.Measurement(**{**fields, **more})
   options = evaluation.Options(split=split, importance_samples=(100,), seed=3)
-  return report.describe(loaded, dataset, options, measured, workdir='runs/a', which='best')
+  return report.describe(loaded, dataset, options, measured, **source)
 
 
 def test_every_figure_is_labelled():
@@ -49,6 +50,12 @@ def test_every_figure_is_labelled():
   assert ['importance-weighted,', 'K', '100', '81.500', '0.250', '-', '0.1500'] in lines
   assert 'PARTIAL' not in text
   assert 'likelihood' not in text
+
+
+def test_a_model_in_a_file_is_labelled_with_its_hash():
+  result = describe(source={'file': 'mnist', 'sha256': '0123456789abcdef'})
+  assert 'draw with attention, mnist (sha256 01234567), step 500, EMA, ' in report.table(result)
+  assert (result['model_file'], result['workdir']) == ('mnist', None)
 
 
 @pytest.mark.parametrize(('attention', 'expected'), [(True, 80.97), (False, 87.40)])

@@ -1,6 +1,7 @@
 r"""Makes the paper's figures, and others, from a trained network.
 
 python -m draw_jax.figures --workdir=DIR --output=OUT
+python -m draw_jax.figures --model=mnist --output=OUT
 python -m draw_jax.figures --workdir=DIR --output=OUT --figure=sequences,player
 python -m draw_jax.figures --workdir=DIR --output=OUT --figure=curves --compare=DIR2,DIR3
 """
@@ -13,7 +14,9 @@ from draw_jax import binary, errors
 from draw_jax.figures import gallery, runs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
-_MODEL = flags.DEFINE_string('model', None, 'Name of a shipped model, in place of a workdir.')
+_MODEL = flags.DEFINE_string(
+  'model', None, 'Name of a shipped model, or a file of draw_jax.export, in place of a workdir.'
+)
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Where prepared datasets live.')
 _OUTPUT = flags.DEFINE_string('output', None, 'Folder for the figures.', required=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from draw_jax import checkpoint, data, tasks
+from draw_jax import data, model_file, tasks
 from draw_jax.errors import UserError
 from draw_jax.model import DRAW
 
@@ -57,29 +57,22 @@ def find(
 
   Args:
     workdir: of a training run.
-    model: the name of a shipped model.
+    model: the name of a shipped model, or the path of one in a file.
     which: checkpoint of the workdir: 'best', 'latest' or a step.
     data_dir: where prepared datasets live.
   """
-  if (workdir is None) == (model is None):
-    raise UserError('give either --workdir=DIR of a training run or --model=NAME.')
-  if model is not None:
-    raise UserError(
-      f'--model={model}: no models are shipped yet. Train one and give its --workdir.'
-    )
-  loaded = checkpoint.load(workdir, which)
+  loaded, _ = model_file.find(workdir, model, which)
   task = tasks.create(loaded.config.model, loaded.image_shape, loaded.num_classes)
   network = getattr(task, 'model', None)
   if not isinstance(network, DRAW):
     raise UserError(
-      f'{workdir} holds no DRAW network: it was trained as {loaded.config.model.name}.'
+      f'{workdir or model} holds no DRAW network: it was trained as {loaded.config.model.name}.'
     )
-  workdir = pathlib.Path(workdir)
   return Run(
-    name=workdir.resolve().name,
+    name=pathlib.Path(workdir).resolve().name if workdir else pathlib.Path(model).stem,
     model=network.clone(steps=loaded.steps),
     params=loaded.params,
     config=loaded.config,
-    workdir=workdir,
+    workdir=pathlib.Path(workdir) if workdir else None,
     data_dir=data_dir,
   )

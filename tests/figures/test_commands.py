@@ -85,7 +85,7 @@ def test_a_file_that_is_no_picture_is_one_message(run, tmp_path):
   [
     (None, None, '--workdir'),
     ('somewhere', 'mnist', '--workdir'),
-    (None, 'mnist', 'no models are shipped'),
+    (None, 'minst5', "no model 'minst5'"),
     ('/nowhere/at/all', None, 'does not exist'),
   ],
 )
