@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import jax
 from absl import app, flags, logging
 
-from draw_jax import sharding, usage
+from draw_jax import cores, sharding, usage
 from draw_jax.errors import UserError
 
 _CACHE = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'draw_jax'
@@ -63,7 +63,7 @@ def run(
 
 
 def define_process_flags() -> None:
-  """Flags for a binary that several processes can share; see `start_processes`."""
+  """Flags for a binary that several processes can share; see `start_devices`."""
   flags.DEFINE_string(
     'coordinator_address', None, 'host:port of process 0, where no scheduler tells it.'
   )
@@ -71,7 +71,16 @@ def define_process_flags() -> None:
   flags.DEFINE_integer('process_id', None, 'Which process this is, from 0.')
 
 
-def start_processes() -> None:
-  """Joins this process to the others of the run, as the flags or the scheduler say."""
+def start_devices(batch_sizes: Sequence[int]) -> None:
+  """Joins this process to the others of the run, as the flags or the scheduler say.
+
+  A run of one process has all cores of a CPU to itself.
+
+  Args:
+    batch_sizes: every size of a batch that devices are to share.
+  """
   values = flags.FLAGS
   sharding.start_processes(values.coordinator_address, values.num_processes, values.process_id)
+  if not jax.distributed.is_initialized():
+    cores.use_cores(batch_sizes)
+  cores.keep_memory()

@@ -56,7 +56,7 @@ def main() -> int:
     batch_size=_BATCH_SIZE.value,
     memory=_MEMORY.value,
   )
-  binary.start_processes()
+  binary.start_devices([options.batch_size or evaluation.BATCH])
   try:
     loaded, provenance = model_file.find(
       _WORKDIR.value, _MODEL.value, _CHECKPOINT.value, ema=_EMA.value

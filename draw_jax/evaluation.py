@@ -25,7 +25,7 @@ from draw_jax import bounds, checkpoint, classification, data, distributions, sh
 from draw_jax.errors import UserError
 
 # Images at a time, unless the user or the memory says otherwise.
-_BATCH = 100
+BATCH = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ def measure(
   if isinstance(task, tasks.Draw):
     kind, rows = _Bounds, _rows_that_fit(task.model, steps, options.memory)
   elif hasattr(task, 'predict'):
-    kind, rows = _Predictions, options.batch_size or _BATCH
+    kind, rows = _Predictions, options.batch_size or BATCH
     if options.draws > 1:
       raise UserError('a classifier has no bounds: leave out --importance_samples and --repeats.')
   else:
@@ -370,7 +370,7 @@ def _passes(
 def _plan(options: Options, total: int, rows: int, devices: int) -> tuple[int, int]:
   """Images at a time on all devices, and draws of a chunk for each, with `rows` to a device."""
   if options.batch_size is None:
-    local = min(math.ceil(_BATCH / devices), math.ceil(total / devices), rows)
+    local = min(math.ceil(BATCH / devices), math.ceil(total / devices), rows)
   elif options.batch_size % devices:
     raise UserError(f'--batch_size={options.batch_size} is no multiple of {devices} devices.')
   else:

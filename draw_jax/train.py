@@ -11,6 +11,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from draw_jax import binary, config_errors, errors, training
+from draw_jax import config as config_lib
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'An experiment, such as experiments/mnist.py.', lock_config=True
@@ -27,10 +28,11 @@ binary.define_process_flags()
 
 def main() -> int:
   """Flags in, library call out."""
-  binary.start_processes()
-  result = training.train(
-    _CONFIG.value, _WORKDIR.value, data_dir=_DATA_DIR.value, profile=_profile()
-  )
+  config = _CONFIG.value
+  config_lib.validate(config)
+  part = config.train.batch_size // config.optimizer.accumulate
+  binary.start_devices([part, config.eval.batch_size])
+  result = training.train(config, _WORKDIR.value, data_dir=_DATA_DIR.value, profile=_profile())
   return 128 + result.signal if result.signal else 0
 
 

@@ -1,0 +1,53 @@
+"""Settings that let XLA use all cores of a CPU; they must precede any computation."""
+
+import ctypes
+import os
+from collections.abc import Sequence
+
+import jax
+
+# Fewer pictures than this on a device leave it too little to multiply at a time.
+_SHARE = 25
+# Names of glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def use_cores(batch_sizes: Sequence[int], cores: int | None = None) -> int:
+  """Makes every core a device of its own, as far as batches divide evenly among them.
+
+  XLA shares the large operations of a device among threads, and works through
+  the many small ones of a time-step on one. With a device for each core all of
+  them run side by side. What the user says by JAX_NUM_CPU_DEVICES or XLA_FLAGS
+  stands. GPUs and TPUs are not touched.
+
+  Args:
+    batch_sizes: every size of a batch that is to be divided.
+    cores: None takes those that this process may use.
+
+  Returns:
+    The number of devices asked for; 1 where nothing was changed.
+  """
+  flags = os.environ.get('XLA_FLAGS', '')
+  told = jax.config.jax_num_cpu_devices >= 0 or 'xla_force_host_platform_device_count' in flags
+  cores = cores or len(os.sched_getaffinity(0) if hasattr(os, 'sched_getaffinity') else [0])
+  most = min(cores, min(batch_sizes) // _SHARE)
+  num = max((n for n in range(2, most + 1) if not any(b % n for b in batch_sizes)), default=1)
+  if told or num == 1:
+    return 1
+  jax.config.update('jax_num_cpu_devices', num)
+  if num == cores and 'xla_cpu_multi_thread_eigen' not in flags:
+    # Threads of one device would only push aside those of another.
+    os.environ['XLA_FLAGS'] = f'{flags} --xla_cpu_multi_thread_eigen=false'.strip()
+  return num
+
+
+def keep_memory() -> None:
+  """Keeps the memory of one training step for the next, where malloc is glibc's.
+
+  A step needs hundreds of megabytes for a moment. Given back to the system and
+  taken again at each step, they are cleared page by page every time.
+  """
+  mallopt = getattr(ctypes.CDLL(None), 'mallopt', None) if os.name == 'posix' else None
+  if mallopt:
+    for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+      mallopt(parameter, 2**31 - 1)
