@@ -35,7 +35,10 @@ def start_processes(
   if None not in given:
     if not 0 <= process_id < num_processes:
       raise UserError(f'--process_id={process_id} is not between 0 and {num_processes - 1}.')
-    jax.distributed.initialize(coordinator, num_processes, process_id)
+    # JAX would still ask a scheduler for the devices, and take one of them a process.
+    jax.distributed.initialize(
+      coordinator, num_processes, process_id, cluster_detection_method='deactivate'
+    )
   elif any(value is not None for value in given):
     raise UserError(
       'give --coordinator_address, --num_processes and --process_id together, or none of them.'

@@ -1,0 +1,31 @@
+"""Stand-ins for the commands of schedulers and clouds."""
+
+import pathlib
+import subprocess
+
+from training_support import ROOT
+
+LAUNCH = ROOT / 'launch'
+# As far as the training binary goes until its processes have found each other.
+JOIN = """
+import json, sys, jax
+from absl import flags
+from draw_jax import binary, sharding
+binary.define_process_flags()
+values = flags.FLAGS
+rest = values(sys.argv, known_only=True)[1:]
+sharding.start_processes(values.coordinator_address, values.num_processes, values.process_id)
+gpus = jax.config.read('jax_cuda_visible_devices')
+print(json.dumps([jax.process_index(), jax.process_count(), gpus, rest]), flush=True)
+"""
+
+
+def write_stub(path: pathlib.Path, text: str) -> None:
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(text)
+  path.chmod(0o755)
+
+
+def run(command, **more) -> subprocess.CompletedProcess:
+  command = [str(part) for part in command]
+  return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
