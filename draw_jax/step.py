@@ -73,7 +73,7 @@ def make_train_step(
     num = len(batch['image'])
     key = jax.random.fold_in(jax.random.fold_in(state.key, state.rollbacks), state.step)
     noise = _noise(task, key, num, steps, mesh)
-    spread = _over_devices(mesh, lambda *args: _gradients(task, accumulate, *args))
+    spread = over_devices(mesh, lambda *args: _gradients(task, accumulate, *args))
     sums = spread((state.params, state.step), batch, noise)
     grads, metrics = jax.tree.map(lambda a: a / num, sums)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
@@ -105,7 +105,7 @@ def make_eval_step(task: Task, mesh: Mesh, *, steps: int, seed: int):
   def eval_step(params, batch, index):
     key = jax.random.fold_in(jax.random.key(seed), index)
     noise = _noise(task, key, len(batch['image']), steps, mesh)
-    return _over_devices(mesh, sums)(params, batch, noise)
+    return over_devices(mesh, sums)(params, batch, noise)
 
   return jax.jit(eval_step)
 
@@ -119,7 +119,7 @@ def _noise(task: Task, key, num: int, steps: int, mesh: Mesh):
   return jax.lax.with_sharding_constraint(noise, sharding.by_batch(mesh, axis=1))
 
 
-def _over_devices(mesh: Mesh, function):
+def over_devices(mesh: Mesh, function):
   """`function(shared, batch, noise)` on each device's part, summed over devices."""
 
   def summed(shared, batch, noise):

@@ -5,10 +5,12 @@ r"""Times the training step of each experiment, and sets it beside its matrix pr
     python experiments/benchmark.py --configs=my_experiment.py --repetitions=5
 
 All that is timed is compiled first, then run in turns, so that what else the machine does meets
-all alike; medians are shown. The limit is the time that the matrix products of the step take when
-they are issued back to back with the same shapes on the same device. They are counted in the
-program of the loss and its gradient without rematerialisation: what a step computes twice to save
-memory does not make the limit longer. Pictures are random; what they show does not matter here.
+all alike; medians are shown. Every core of a CPU is a device, as in training. The limit is the time
+that the matrix products of the step take when they are issued back to back with the same shapes on
+the same devices. They are counted in the program of the loss and its gradient without
+rematerialisation: what a step computes twice to save memory does not make the limit longer. The
+last column is the speed of evaluation, in draws (images x samples) a second. Pictures are random;
+what they show does not matter here.
 """
 
 import collections
@@ -25,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from absl import flags
 from jax.experimental.compilation_cache import compilation_cache
+from jax.sharding import PartitionSpec
 
-from draw_jax import binary, optimizer, sharding, step, tasks
+from draw_jax import binary, cores, evaluation, optimizer, sharding, step, tasks
 from draw_jax.errors import UserError
 
 _HERE = pathlib.Path(__file__).parent
@@ -47,6 +50,7 @@ _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, "In place of the config's
 _REMAT = flags.DEFINE_string('remat', None, "In place of the config's.")
 _JSON = flags.DEFINE_string('json', None, 'File to write all figures to.')
 _GENERATED = 64  # pictures generated at a time
+_SAMPLES = 20  # importance samples of an evaluation
 
 
 def count_products(jaxpr, times: int = 1) -> collections.Counter:
@@ -130,58 +134,95 @@ def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict
   params = jax.tree.map(jnp.copy, state.params)
   pictures = np.random.default_rng(0).integers(0, 256, (size, *image_shape), np.uint8)
   batch = jax.device_put({'image': pictures}, sharding.by_batch(mesh))
-  noise = task.noise(jax.random.key(0), size, steps)
 
-  def loss(params, task=task):
-    return task.loss(params, batch, noise)[0].mean()
+  def noise_of(num):
+    return jax.device_put(task.noise(jax.random.key(0), num, steps), sharding.by_batch(mesh, 1))
 
-  plain = task.__class__(task.model.clone(remat='none'))
-  program = jax.make_jaxpr(jax.grad(lambda params: loss(params, plain)))(params)
-  products = count_products(program.jaxpr)
+  def loss(params, batch, noise, task=task):
+    return task.loss(params, batch, noise)[0].sum()
+
+  def generate(params, _, noise):
+    canvas, _ = task.model.apply({'params': params}, noise, method='decode')
+    return task.model.mean(canvas).sum()
+
+  products = _products(task, params, image_shape, size // mesh.size, steps)
   alone, operands = products_alone(products)
+  everywhere, parts = PartitionSpec(), PartitionSpec(sharding.AXIS)
+  alone = jax.shard_map(alone, mesh=mesh, in_specs=everywhere, out_specs=parts, check_vma=False)
+  operands = jax.device_put(operands, sharding.replicated(mesh))
   train_step = step.make_train_step(
     task, transform, schedule, mesh, steps=steps, accumulate=config.optimizer.accumulate,
     ema_decay=config.optimizer.ema_decay,
   )  # fmt: skip
   whole, (cold, cached) = compile_twice(train_step, state, batch)
 
-  def generate(params):
-    canvas, _ = task.model.apply(
-      {'params': params}, _GENERATED, jax.random.key(0), steps=steps, method='generate'
-    )
-    return task.model.mean(canvas)
-
   def advance():
     nonlocal state
     state, numbers = whole(state, batch)
     return numbers
 
-  forward, gradient, draw, limit = (
-    jax.jit(f) for f in (loss, jax.value_and_grad(loss), generate, alone)
+  forward, gradient, draw = (
+    jax.jit(step.over_devices(mesh, f)) for f in (loss, jax.value_and_grad(loss), generate)
   )
+  limit, noise, few = jax.jit(alone), noise_of(size), noise_of(_GENERATED)
   medians = in_turns(
     {
-      'forward': lambda: forward(params),
-      'forward and backward': lambda: gradient(params),
+      'forward': lambda: forward(params, batch, noise),
+      'forward and backward': lambda: gradient(params, batch, noise),
       'step': advance,
       'products alone': lambda: limit(operands),
-      'generate': lambda: draw(params),
+      'generate': lambda: draw(params, {}, few),
     },
     repetitions,
   )
   memory = whole.memory_analysis()
   return {
+    'devices': mesh.size,
     'batch_size': size,
     'steps': steps,
     'remat': config.model.remat,
     'seconds': medians,
     'images_per_second': size / medians['step'],
     'of_limit': medians['products alone'] / medians['step'],
-    'product_gigaflop': sum(_flop(key) * n for key, n in products.items()) / 1e9,
+    'product_gigaflop': mesh.size * sum(_flop(key) * n for key, n in products.items()) / 1e9,
     'compile_cold': cold,
     'compile_cached': cached,
-    'temporary_megabytes': memory.temp_size_in_bytes / 1e6,
+    'temporary_megabytes_per_device': memory.temp_size_in_bytes / 1e6,
+    'evaluation_draws_per_second': _evaluation_speed(task, params, image_shape, mesh, steps),
   }
+
+
+def _products(task, params, image_shape, num: int, steps: int) -> collections.Counter:
+  """The products of one device's part of a training step, by `count_products`."""
+  plain = task.__class__(task.model.clone(remat='none'))
+  pictures = {'image': np.zeros((num, *image_shape), np.uint8)}
+  noise = task.noise(jax.random.key(0), num, steps)
+  gradient = jax.grad(lambda params: plain.loss(params, pictures, noise)[0].sum())
+  return count_products(jax.make_jaxpr(gradient)(params).jaxpr)
+
+
+def _evaluation_speed(task, params, image_shape, mesh, steps: int) -> float:
+  options = evaluation.Options(importance_samples=(_SAMPLES,))
+  pictures = _Pictures(image_shape, 2 * evaluation.BATCH)
+  return evaluation.measure(task, params, pictures, options, mesh, (steps,)).speed
+
+
+class _Pictures:
+  """As much of a dataset as evaluation needs: random pictures."""
+
+  def __init__(self, image_shape, num: int):
+    self.image_shape, self._num = image_shape, num
+
+  def num_examples(self, split: str) -> int:
+    del split
+    return self._num
+
+  def eval_batches(self, split: str, size: int, **processes):
+    del split, processes
+    rng = np.random.default_rng(0)
+    for start in range(0, self._num, size):
+      image = rng.integers(0, 256, (size, *self.image_shape), np.uint8)
+      yield {'image': image, 'mask': start + np.arange(size) < self._num}
 
 
 def in_turns(functions: dict, repetitions: int) -> dict[str, float]:
@@ -220,13 +261,16 @@ def _load(path: str):
 
 def main() -> None:
   """Prints a row for each experiment."""
+  loaded = list(map(_load, _CONFIGS.value))
+  cores.use_cores([_GENERATED, *(config.train.batch_size for _, config, _ in loaded)])
+  cores.keep_memory()
   device = jax.devices()[0]
   print(f'{jax.device_count()} x {device.device_kind}, jax {jax.__version__}')
   columns = ('batch', 'T', 'forward', 'fwd+bwd', 'step', 'products', 'ratio', 'images/s',
-             '64 drawn', 'MB', 'compile', 'cached')  # fmt: skip
+             '64 drawn', 'MB', 'compile', 'cached', 'draws/s')  # fmt: skip
   print(f'{"":<16}' + ''.join(f'{column:>10}' for column in columns))
   results = {}
-  for name, config, shape in map(_load, _CONFIGS.value):
+  for name, config, shape in loaded:
     row = results[name] = measure(config, shape, _REPETITIONS.value)
     seconds = row['seconds']
     values = (
@@ -237,9 +281,10 @@ def main() -> None:
       f'{row["of_limit"]:.2f}',
       f'{row["images_per_second"]:.0f}',
       f'{seconds["generate"]:.3f}',
-      f'{row["temporary_megabytes"]:.0f}',
+      f'{row["temporary_megabytes_per_device"]:.0f}',
       f'{row["compile_cold"]:.1f}',
       f'{row["compile_cached"]:.1f}',
+      f'{row["evaluation_draws_per_second"]:.0f}',
     )
     print(f'{name:<16}' + ''.join(f'{value:>10}' for value in values), flush=True)
   if _JSON.value:

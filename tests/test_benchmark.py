@@ -42,4 +42,5 @@ def test_all_figures_are_there(benchmark):
   assert all(seconds > 0 for seconds in figures['seconds'].values())
   assert figures['images_per_second'] == pytest.approx(2 / figures['seconds']['step'])
   assert figures['product_gigaflop'] > 0
-  assert figures['temporary_megabytes'] > 0
+  assert figures['temporary_megabytes_per_device'] > 0
+  assert figures['evaluation_draws_per_second'] > 0
