@@ -11,6 +11,7 @@ epochs.
 """
 
 from draw_jax import config as config_lib
+from draw_jax import sweeps
 
 
 def get_config(variant: str = ''):
@@ -19,3 +20,11 @@ def get_config(variant: str = ''):
   config_lib.check_variant(variant, ('no_attention',))
   config.model.attention = variant != 'no_attention'
   return config
+
+
+def get_sweep():
+  """Learning rates and batch sizes around those above: six runs of as many epochs."""
+  return sweeps.product(
+    sweeps.values('optimizer.learning_rate', 1e-3, 2e-3, 4e-3),
+    sweeps.values('train.batch_size', 50, 100),
+  )

@@ -9,6 +9,7 @@ at each visit (dynamic binarisation), so it is not comparable with the paper's.
 """
 
 from draw_jax import config as config_lib
+from draw_jax import sweeps
 
 
 def get_config():
@@ -22,3 +23,8 @@ def get_config():
   config.train.epochs = 40.0
   config.eval.every_epochs = 5.0
   return config
+
+
+def get_sweep():
+  """Two learning rates, to see how a sweep works."""
+  return sweeps.values('optimizer.learning_rate', 1e-3, 2e-3)

@@ -114,5 +114,5 @@ def test_help_has_examples_and_own_flags_first(results, name):
 
 
 def test_the_console_scripts():
-  names = ('train', 'evaluate', 'sample', 'figures', 'prepare', 'export')
+  names = ('train', 'evaluate', 'sample', 'figures', 'prepare', 'sweep', 'export')
   assert set(SCRIPTS) == {f'draw-{name}' for name in names}
