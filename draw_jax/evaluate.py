@@ -74,10 +74,11 @@ def main() -> int:
     source = {'file': _MODEL.value, 'sha256': provenance['sha256']}
   result = report.describe(loaded, dataset, options, measured, **source)
   if jax.process_index() == 0:
-    print(report.table(result))
+    # The file first: whoever reads the table, such as `head`, may have gone.
     if output:
       # A whole result that is there already must not give way to a part of one.
       report.save(output.with_suffix('.partial.json') if measured.partial else output, result)
+    print(report.table(result))
   return 128 + signal.SIGINT if measured.partial else 0
 
 
