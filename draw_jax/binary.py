@@ -39,7 +39,7 @@ def run(
     parse_flags: gives what is left of the command line after the flags.
   """
   if usage.asked_for(sys.argv):
-    print(usage.text(main))
+    usage.show(main)
     return
 
   def guarded(argv: Sequence[str]) -> int | None:

@@ -1,5 +1,6 @@
 """What --help and a flag that is wrong or missing say: this binary's words, in few lines."""
 
+import os
 import re
 import shutil
 import sys
@@ -17,6 +18,14 @@ _WIDTH = 100
 def asked_for(argv: Sequence[str]) -> bool:
   """Whether a command line asks for help."""
   return any(argument in _HELP for argument in argv[1:])
+
+
+def show(main: Callable) -> None:
+  """Prints the help of the binary that has this `main`."""
+  try:
+    print(text(main), flush=True)
+  except BrokenPipeError:  # Whoever reads, such as `head`, has read enough.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def text(main: Callable) -> str:
