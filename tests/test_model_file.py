@@ -6,8 +6,6 @@ import pathlib
 import pickle
 import shutil
 import struct
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +19,6 @@ from draw_jax import checkpoint, model_file, tasks
 from draw_jax import config as config_lib
 from draw_jax.errors import UserError
 from draw_jax.figures import runs
-from draw_jax.step import State
 
 T = 2  # of training when the checkpoint was saved; the config ends with more
 
@@ -367,123 +364,3 @@ def test_a_model_by_the_flags_of_a_binary(shelf, original):
     assert 'give either --workdir' in message(model_file.find, workdir, name)
   assert '--checkpoint and --noema' in message(model_file.find, None, 'mnist', 'latest')
   assert '--checkpoint and --noema' in message(model_file.find, None, 'mnist', ema=False)
-
-
-@pytest.fixture(scope='module')
-def workdir(tmp_path_factory):
-  """Of a run that was saved at T, before the last phase of its curriculum."""
-  folder = tmp_path_factory.mktemp('run')
-  config = support.tiny_config(support.write_images(folder, num=110))
-  checkpoint.claim(folder, config)
-  params = any_params(tasks.create(config.model, (8, 8, 1)))
-  ema = jax.tree.map(lambda a: a * 1.5, params)
-  key, zero = jax.random.key(5), jnp.int32(0)
-  state = State(jnp.int32(40), params, ema, optimizer=(zero,), key=key, rollbacks=zero)
-  progress = {'steps': T, 'image_shape': (8, 8, 1), 'num_classes': None, 'binarization': 'none'}
-  checkpoints = checkpoint.Checkpoints(folder, keep_latest=1, keep_best=1)
-  checkpoints.save(state, progress, {'bound': 9.0}, (0, 9.0))
-  checkpoints.close()
-  return folder
-
-
-def python(*arguments) -> subprocess.CompletedProcess:
-  return subprocess.run(
-    [sys.executable, *map(str, arguments)],
-    env=support.environment() | {'JAX_COMPILATION_CACHE_DIR': str(support.CACHE)},
-    capture_output=True,
-    text=True,
-    timeout=300,
-    check=False,
-  )
-
-
-def worker(folder: str, cases: str) -> None:
-  """Prints what each row of flags of draw_jax.export ends with."""
-  from absl import flags
-
-  from draw_jax import export
-
-  model_file.folder = lambda: pathlib.Path(folder)
-  ends = []
-  for limit, *case in json.loads(cases):
-    export.LIMIT = limit
-    flags.FLAGS.unparse_flags()
-    for name in flags.FLAGS:
-      flags.FLAGS[name].unparse()
-    try:
-      flags.FLAGS(['export', *case])
-      export.main()
-      ends.append('done')
-    except UserError as error:
-      ends.append(str(error))
-  print(json.dumps([ends, export._commit()]))
-
-
-@pytest.fixture(scope='module')
-def exported(workdir, tmp_path_factory):
-  """The folder of shipped models after some calls, what each ended with, and the commit."""
-  folder = tmp_path_factory.mktemp('shelf')
-  given = f'--workdir={workdir}'
-  output = f'--output={folder / "deep" / "a.safetensors"}'
-  cases = {
-    (9_999, given, '--name=mnist', '--note=a'): 'done',
-    (9_999, given, '--name=mnist', '--note=b'): 'mnist.safetensors is there already',
-    (9_999, given, '--name=mnist', '--note=c', '--force'): 'done',
-    (999, given, '--name=large'): 'ship with the package: give --output=FILE',
-    (999, given, output): 'done',
-    (999, given, '--name=../up'): '--name=../up must be of small letters',
-    (999, given, '--output=a.pkl'): '--output=a.pkl must end with .safetensors',
-    (999, given): 'give either --name=NAME or --output=FILE',
-    (999, given, output, '--name=a'): 'give either --name=NAME or --output=FILE',
-    (999, given, '--name=a', '--checkpoint=7'): 'no checkpoint',
-    (999, f'--workdir={folder / "none"}', '--name=a'): 'does not exist',
-  }
-  done = python(__file__, folder, json.dumps(list(cases)))
-  assert done.returncode == 0, done.stderr
-  ends, commit = json.loads(done.stdout.splitlines()[-1])
-  return folder, dict(zip(cases.items(), ends, strict=True)), commit
-
-
-def test_export(exported):
-  folder, ends, commit = exported
-  for (case, expected), end in ends.items():
-    assert expected in end, case
-    assert '\n' not in end
-  files = sorted(str(path.relative_to(folder)) for path in folder.rglob('*') if path.is_file())
-  assert files == ['deep/a.safetensors', 'mnist.safetensors']
-  provenance = draw_jax.load(folder / 'mnist.safetensors').provenance
-  assert provenance['note'] == 'c'
-  assert provenance['exported_with']['commit'] == commit
-  head = subprocess.run(
-    ['git', 'rev-parse', 'HEAD'], cwd=support.ROOT, capture_output=True, text=True, check=False
-  )
-  if head.returncode == 0:
-    assert commit.removesuffix('-dirty') == head.stdout.strip()
-  else:  # An archive of the files.
-    assert commit is None
-
-
-def test_a_file_gives_the_bound_of_its_checkpoint(exported, workdir, tmp_path):
-  """To the last bit, and says what it is."""
-  path = exported[0] / 'mnist.safetensors'
-  results = []
-  for source in (f'--workdir={workdir}', f'--model={path}'):
-    output = tmp_path / 'result.json'
-    done = python(
-      '-m', 'draw_jax.evaluate', source, '--split=valid', '--importance_samples=4',
-      '--kl_latents', f'--output={output}',
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    results.append(json.loads(output.read_text()))
-  ours, theirs = results[1], results[0]
-  assert ours['results'] == theirs['results']
-  assert (ours['results'][0]['steps'], ours['examples']) == (T, 11)
-  assert (ours['model_file'], ours['workdir'], ours['checkpoint']) == (str(path), None, None)
-  assert ours['sha256'] == draw_jax.load(path).provenance['sha256']
-  same = ('dataset', 'binarization', 'step', 'ema', 'trained_steps', 'model')
-  assert [ours[name] for name in same] == [theirs[name] for name in same]
-  assert f'{path} (sha256 {ours["sha256"][:8]}), step 40, EMA' in done.stdout
-
-
-if __name__ == '__main__':
-  worker(*sys.argv[1:])
