@@ -1,0 +1,159 @@
+"""The reference is the docstrings: every public name has one, and what users write is whole."""
+
+import ast
+import configparser
+import inspect
+import pathlib
+import re
+import types
+
+import jax
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+import yaml
+
+import draw_jax
+from draw_jax import config as config_lib
+from draw_jax import data, distributions, sweeps
+from draw_jax.data import registry
+
+ROOT = pathlib.Path(__file__).parents[1]
+FILES = sorted([*(ROOT / 'draw_jax').rglob('*.py'), *(ROOT / 'experiments').glob('*.py')])
+
+
+def setup_cfg() -> configparser.ConfigParser:
+  config = configparser.ConfigParser()
+  config.read(ROOT / 'setup.cfg')
+  return config
+
+
+def public(node: ast.AST, name: str):
+  """The public names in a module or a class, each with its node."""
+  yield name, node
+  for child in getattr(node, 'body', []):
+    named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    if named and not child.name.startswith('_'):
+      inside = public(child, f'{name}.{child.name}')
+      yield from inside if isinstance(child, ast.ClassDef) else [next(inside)]
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_public_name_has_a_docstring(path):
+  names = list(public(ast.parse(path.read_text()), path.stem))
+  assert [name for name, node in names if not ast.get_docstring(node)] == []
+
+
+def exported():
+  """What users import: public names, and those of the modules among them."""
+  for package in (draw_jax, data):
+    for name in package.__all__:
+      value = getattr(package, name)
+      yield f'{package.__name__}.{name}', value
+      if isinstance(value, types.ModuleType):
+        for inner, function in inspect.getmembers(value, inspect.isfunction):
+          if not inner.startswith('_') and function.__module__ == value.__name__:
+            yield f'{value.__name__}.{inner}', function
+
+
+EXPORTED = dict(exported())
+
+
+@pytest.mark.parametrize('name', [n for n, v in EXPORTED.items() if inspect.isclass(v)])
+def test_every_field_is_explained(name):
+  """In the docstring's Attributes, or by a comment beside it; not by a generated docstring."""
+  value = EXPORTED[name]
+  source = inspect.getsource(value)
+  (node,) = ast.parse(source).body
+  assert ast.get_docstring(node)
+  for field in node.body:
+    if isinstance(field, ast.AnnAssign) and not field.target.id.startswith('_'):
+      word, line = field.target.id, source.splitlines()[field.lineno - 1]
+      assert '  # ' in line or re.search(rf'^ +{word}: \S', value.__doc__, re.M), word
+
+
+@pytest.mark.parametrize('name', [n for n, v in EXPORTED.items() if inspect.isfunction(v)])
+def test_arguments_that_are_listed_are_all_listed(name):
+  function = EXPORTED[name]
+  assert function.__doc__
+  section = re.search(r'\n *Args:\n(.*?)(\n *\n|\Z)', function.__doc__, re.S)
+  if section:
+    listed = re.findall(r'^ *(\w+): ', section[1], re.M)
+    assert set(inspect.signature(function).parameters) <= set(listed)
+
+
+def test_the_reference_is_of_something():
+  assert len(FILES) > 30
+  kinds = [sum(map(kind, EXPORTED.values())) for kind in (inspect.isclass, inspect.isfunction)]
+  assert min(kinds) > 2
+  assert 'draw_jax.attention.read' in EXPORTED
+
+
+def example(containing: str) -> dict:
+  """Runs the Python example of CONTRIBUTING.md that has these words; the names it leaves."""
+  text = (ROOT / 'CONTRIBUTING.md').read_text()
+  blocks = re.findall(r'^```python\n(.*?)^```$', text, re.M | re.S)
+  (block,) = [block for block in blocks if containing in block]
+  names = {'__name__': 'contributing'}
+  exec(compile(block, 'CONTRIBUTING.md', 'exec'), names)
+  return names
+
+
+def test_contributing_a_dataset(monkeypatch):
+  spec = example('SPEC')['SPEC']
+  monkeypatch.setitem(registry._SPECS, spec.name, spec)
+  dataset = data.open_dataset('checkers', binarization='none')
+  assert (dataset.image_shape, dataset.num_classes) == ((8, 8, 1), 4)
+  batch = next(dataset.train_batches(20, seed=0))
+  for image, size in zip(batch['image'][..., 0], batch['label'] + 1, strict=True):
+    assert image[0, 0] == image[size - 1, 0] == image[size, size] == 0
+    assert image[0, size] == image[size, 0] == 255
+
+
+def test_contributing_an_experiment():
+  names = example('get_config')
+  config = names['get_config']('no_attention')
+  config_lib.validate(config)
+  assert not config.model.attention
+  assert sweeps.names(names['get_sweep']())[1] == 'learning_rate=0.001,hidden=128'
+  config_names = config_lib.field_names(config)
+  assert all(field in config_names for run in names['get_sweep']() for field in run)
+
+
+def test_contributing_an_output_distribution(monkeypatch):
+  output = example('GAUSSIAN')['GAUSSIAN']
+  rng = np.random.default_rng(0)
+  x, canvas = rng.random((3, 6, 6, 2)), rng.normal(size=(3, 6, 6, 4))
+  expected = scipy.stats.norm.logpdf(
+    x, scipy.special.expit(canvas[..., :2]), np.exp(canvas[..., 2:])
+  )
+  np.testing.assert_allclose(output.log_prob(canvas, x), expected, rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(output.mean(output.from_mean(x)), x.clip(0.01, 0.99), atol=1e-5)
+  monkeypatch.setitem(distributions.OUTPUTS, 'gaussian', output)
+  model = draw_jax.DRAW(image_shape=(6, 6, 2), steps=2, hidden=4, latent=2, output='gaussian')
+  key = jax.random.key(0)
+
+  @jax.jit
+  def loss(x):
+    params = model.init(key, x, key)['params']
+    terms = model.apply({'params': params}, x, key)
+    return terms.loss, model.apply({'params': params}, terms.canvas, key, method='sample')
+
+  bound, drawn = loss(x.astype(np.float32))
+  assert np.isfinite(bound).all() and drawn.shape == x.shape
+
+
+def test_citation():
+  citation = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
+  assert {'cff-version', 'message', 'title', 'authors'} <= citation.keys()
+  assert citation['license'] == setup_cfg()['metadata']['license']
+  (paper,) = citation['references']
+  assert [author['family-names'] for author in paper['authors']] == [
+    'Gregor', 'Danihelka', 'Graves', 'Rezende', 'Wierstra',
+  ]  # fmt: skip
+
+
+def test_the_newest_changes_are_those_of_this_version():
+  versions = re.findall(r'^## (\S+?),? ', (ROOT / 'CHANGELOG.md').read_text(), re.M)
+  assert versions[0] == setup_cfg()['metadata']['version']
