@@ -167,15 +167,14 @@ def measure(
     if not work.done():
       raise
     partial = True
-  later, seconds = work.done() - first, time.monotonic() - clock
+  later = 0 if clock is None else work.done() - first
+  speed = later / (time.monotonic() - clock) if later else None
   if not partial and (work.examples() != total or work.done() != total * options.draws):
     raise RuntimeError(
       f'{work.examples()} examples with {work.done()} draws evaluated, not {options.draws} draws '
       f'for each of {total}'
     )
-  return Measurement(
-    work.results(), work.examples(), work.draws(), partial, later / seconds if later else None
-  )
+  return Measurement(work.results(), work.examples(), work.draws(), partial, speed)
 
 
 class _Bounds:
