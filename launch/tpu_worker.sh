@@ -20,8 +20,8 @@ case $1 in
     ~/.local/bin/uv pip install --quiet --python .venv --constraint launch/constraints.txt \
       --editable '.[digits]' 'jax[tpu]'
     if ! command -v gcsfuse >/dev/null; then
-      curl -fsSL --output /tmp/gcsfuse.deb \
-        https://github.com/GoogleCloudPlatform/gcsfuse/releases/download/v3.8.0/gcsfuse_3.8.0_amd64.deb
+      releases=https://github.com/GoogleCloudPlatform/gcsfuse/releases/download
+      curl -fsSL --output /tmp/gcsfuse.deb "$releases/v3.8.0/gcsfuse_3.8.0_amd64.deb"
       sudo apt-get install --quiet --yes /tmp/gcsfuse.deb
     fi
     ;;

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -78,23 +79,32 @@ def arguments(index: int, address: str) -> list[str]:
 
 def test_processes_find_each_other():
   spec = JOB['spec']
-  assert (spec['completionMode'], spec['completions']) == ('Indexed', spec['parallelism'])
+  count = spec['completions']
+  assert (spec['completionMode'], spec['parallelism']) == ('Indexed', count)
+  assert f'--num_processes={count}' in CONTAINER['args']
+  with socket.socket() as listener:
+    listener.bind(('127.0.0.1', 0))
+    address = f'127.0.0.1:{listener.getsockname()[1]}'
   # In a pod these are set; a service account that may read pods is not to be needed.
   env = {**environment(), 'KUBERNETES_SERVICE_HOST': '10.0.0.1', 'JOB_COMPLETION_INDEX': '0'}
   processes = [
     subprocess.Popen(
-      [sys.executable, '-c', JOIN, *arguments(index, '127.0.0.1:61437')],
+      [sys.executable, '-c', JOIN, *arguments(index, address)],
       env=env,
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,
     )
-    for index in range(spec['completions'])
+    for index in range(count)
   ]
-  outputs = [process.communicate(timeout=120) for process in processes]
-  assert [process.returncode for process in processes] == [0] * len(processes), outputs
-  found = [json.loads(stdout) for stdout, _ in outputs]
-  assert [about[:3] for about in found] == [[i, len(found), 'all'] for i in range(len(found))]
+  try:
+    outputs = [process.communicate(timeout=120) for process in processes]
+  finally:
+    for process in processes:
+      process.kill()
+  assert [process.returncode for process in processes] == [0] * count, outputs
+  found = [json.loads(stdout)[:3] for stdout, _ in outputs]
+  assert found == [[index, count, 'all'] for index in range(count)]
   assert not any('Kubernetes' in stderr for _, stderr in outputs)
 
 

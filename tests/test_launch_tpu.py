@@ -138,7 +138,7 @@ def test_tpu_stop_lets_it_save(tpu):
     folder = tpu.folder / f'home{worker}' / 'draw_jax' / 'launch'
     folder.mkdir(parents=True)
     shutil.copy(LAUNCH / 'tpu_worker.sh', folder)
-  saves = 'trap "echo saved; exit 143" TERM; echo ready; while :; do sleep 0.1; done'
+  saves = 'trap "echo saved; exit 143" TERM; echo ready; for i in $(seq 300); do sleep 0.1; done'
   following = tpu.start('run', 'sh', '-c', saves)
   assert following.stdout.readline() == 'ready\n'
   again = tpu('run', 'true')
