@@ -85,7 +85,8 @@ main() {
     *) fail "'$verb' is not create, install, run, log, stop, fetch or delete." ;;
   esac
   for setting in TPU_PROJECT TPU_ZONE TPU_BUCKET; do
-    [ "${!setting}" != EDIT_ME ] || fail "set $setting, at the top of launch/tpu_vm.sh or before it."
+    [ "${!setting}" != EDIT_ME ] ||
+      fail "set $setting, at the top of launch/tpu_vm.sh or before it."
   done
   [ "$dry_run" = yes ] || command -v gcloud >/dev/null ||
     fail 'gcloud is not on PATH: install the Google Cloud CLI.'
