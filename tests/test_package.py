@@ -8,9 +8,6 @@ import tomllib
 
 import numpy as np
 
-from draw_jax import data
-from draw_jax.data import registry
-
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -78,13 +75,3 @@ def test_the_readme_computes_a_loss_and_generates():
   assert np.isfinite(names['bound'])
   assert names['pictures'].shape == (20, 28, 28, 1)
   assert names['trace'].write.stride.shape == (8, 20)
-
-
-def test_the_readme_adds_a_dataset(monkeypatch):
-  spec = readme_example('SPEC')['SPEC']
-  monkeypatch.setitem(registry._SPECS, spec.name, spec)
-  dataset = data.open_dataset('stripes')
-  assert dataset.image_shape == (8, 8, 1)
-  batch = next(dataset.train_batches(10, seed=0))['image']
-  assert set(np.unique(batch)) == {0, 255}
-  assert (batch == batch[:, :1]).all()
