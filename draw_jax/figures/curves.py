@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 _SIZE = (5.5, 3.4)  # inches
+_LABELS = {'bound': 'bound (nats)', 'error': 'error rate'}
 # Of the longest run: the steep beginning, which would flatten the rest.
 _BEGINNING = 0.05
 
@@ -22,7 +23,7 @@ def curves(runs: Mapping[str, Sequence[Mapping]], metric: str = 'bound') -> Figu
     A figure; training is a thin line, any other split a thick one with points.
   """
   figure = Figure(figsize=_SIZE, layout='constrained')
-  axes = figure.add_subplot(xlabel='training steps', ylabel=f'{metric} (nats)')
+  axes = figure.add_subplot(xlabel='training steps', ylabel=_LABELS.get(metric, metric))
   axes.spines[['top', 'right']].set_visible(False)
   tail = []
   longest = max((row['step'] for rows in runs.values() for row in rows), default=0)

@@ -20,6 +20,12 @@ def test_draws_each_split_of_each_run():
   assert list(lines) == ['a, train', 'a, valid', 'b, train', 'b, valid']
   np.testing.assert_allclose(lines['b, valid'], [[50, 124], [100, 115]])
   assert len(lines['a, train']) == 100
+  assert figure.axes[0].get_ylabel() == 'bound (nats)'
+
+
+def test_other_metrics_have_other_units():
+  errors = [{'split': 'valid', 'step': s, 'error': 0.1} for s in (1, 2)]
+  assert curves.curves({'a': errors}, 'error').axes[0].get_ylabel() == 'error rate'
 
 
 def test_the_steep_beginning_does_not_flatten_the_rest():
