@@ -13,6 +13,8 @@ import jax.numpy as jnp
 
 from draw_jax import attention, data
 from draw_jax.classifier import DifferentiableRAM
+from draw_jax.convolutional import Convolutional
+from draw_jax.ram import RAM
 
 _GREEN = (0.0, 0.8, 0.25)
 
@@ -59,12 +61,12 @@ class Classification:
   The loss is the cross-entropy in nats.
   """
 
-  model: DifferentiableRAM
+  model: DifferentiableRAM | Convolutional
   metric: ClassVar[str] = 'error'
 
   def init(self, key: jax.Array, mean_image):
     """Parameters to start from; the mean picture does not matter."""
-    return self.model.init(key, jnp.asarray(mean_image)[None])['params']
+    return self.model.init(key, jnp.asarray(mean_image)[None], steps=1)['params']
 
   def noise(self, key: jax.Array, num: int, steps: int) -> jax.Array:
     """[T, B] zeros: nothing is random; only T is told by it."""
@@ -87,8 +89,42 @@ class Classification:
     del key
     x = data.to_device_float(batch['image'])
     _, trace = self.model.apply({'params': params}, x, steps=steps, trace=True)
+    if trace is None:
+      return {}
     windows = framed(jnp.broadcast_to(x, (steps, *x.shape)), trace.window, self.model.read_size)
     return {'windows': _in_rows(windows), 'glimpses': _in_rows(trace.glimpse)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Reinforced(Classification):
+  """Classification with RAM, whose points to look at are learned by REINFORCE.
+
+  The reward is 1 for the right class and 0 for others. The loss is the sum of
+  - the cross-entropy in nats, which trains all but what the next two train,
+  - minus the log-density of every point drawn, times what the reward exceeds the
+    baseline by, which trains the location network,
+  - the mean squared error of the baseline, which trains the baseline.
+  Training draws the points. Evaluation looks where their means are: it needs no
+  exploration, and its figures have no noise.
+  """
+
+  model: RAM
+
+  def noise(self, key: jax.Array, num: int, steps: int) -> jax.Array:
+    """[T, B, 2]."""
+    return self.model.noise(key, num, steps)
+
+  def loss(self, params, batch: Mapping[str, jax.Array], noise, step: jax.Array | None = None):
+    """The loss [B]; the error, the cross-entropy and the squared error of the baseline [B]."""
+    x = data.to_device_float(batch['image'])
+    noise = noise if step is not None else jnp.zeros_like(noise)
+    terms = self.model.apply({'params': params}, x, noise, method='explore')
+    metrics = scores(terms.logits, batch['label'])
+    reward = (metrics['error'] == 0).astype(terms.baseline.dtype)
+    excess = reward - terms.baseline
+    metrics['baseline_error'] = jnp.square(excess).mean(0)
+    drawn = -(jax.lax.stop_gradient(excess) * terms.log_prob).sum(0)
+    return metrics['cross_entropy'] + drawn + metrics['baseline_error'], metrics
 
 
 def _in_rows(images: jax.Array) -> jax.Array:

@@ -19,10 +19,9 @@ class Start:
   """Starting values, which the paper leaves open."""
 
   stride: float = 1.0  # of the stride that spans the picture: all of it is seen at first
-  sigma: float = 4.0  # pixels: filters wide enough to leave no gaps between them
+  sigma: float = 6.0  # pixels: filters wide enough to leave no gaps between them
   forget_bias: float = 1.0  # of the LSTM: gradients reach the early glimpses at first
   kernel_scale: float = 1.0  # weights are N(0, kernel_scale / fan_in)
-  glimpse_scale: float = 4.0  # factor on the weights from the glimpse: most of it is black
 
 
 class Trace(NamedTuple):
@@ -70,17 +69,11 @@ class DifferentiableRAM(nn.Module):
     start, hidden, dtype = self.start, self.hidden, self.param_dtype
     scale = start.kernel_scale
     window = layers.start_window(hidden, dtype, stride=start.stride, sigma=start.sigma, scale=scale)
-    core = layers.start_lstm(
-      self.read_size**2 * self.image_shape[-1],
-      hidden,
-      dtype,
-      forget_bias=start.forget_bias,
-      gain=start.glimpse_scale,
-      scale=scale,
-    )
+    glimpse, bias = self.read_size**2 * self.image_shape[-1], start.forget_bias
+    core = layers.start_lstm(glimpse, hidden, dtype, forget_bias=bias, scale=scale)
+    head = layers.start_linear(hidden, self.num_classes, dtype, scale=scale)
     self.window = self.param('window', window)
     self.core = self.param('core', core)
-    head = layers.start_linear(hidden, self.num_classes, dtype, scale=scale)
     self.head = self.param('head', head)
 
   def __call__(

@@ -6,13 +6,12 @@ import json
 
 from ml_collections import config_dict
 
-from draw_jax import classifier, data, distributions, model, optimizer, recurrence
+from draw_jax import classifier, data, distributions, model, optimizer, recurrence, tasks
 from draw_jax.errors import UserError
 
 ON_NAN = ('stop', 'rollback')
 DTYPES = ('float32', 'bfloat16')
-# The module that each name stands for.
-MODELS = {'draw': model.DRAW, 'differentiable_ram': classifier.DifferentiableRAM}
+MODELS = tasks.MODELS  # the module that each name stands for
 # Of a module, but not of a config.
 _NO_FIELDS = ('image_shape', 'num_classes', 'param_dtype', 'parent', 'name')
 
@@ -96,6 +95,31 @@ def differentiable_ram() -> config_dict.ConfigDict:
   return section
 
 
+def ram() -> config_dict.ConfigDict:
+  """The `model` section of RAM, with the sizes of Mnih et al. (2014)."""
+  section = config_dict.ConfigDict()
+  section.name = 'ram'  # which model the rest of this section describes
+  section.steps = 8  # T, glimpses
+  section.hidden = 256  # units of the recurrent core
+  section.features = 128  # units that hear the patches, and as many that hear the point
+  section.read_size = 12  # side of each patch, as the network sees it
+  section.scales = 4  # patches of a glimpse, each twice as wide as the one before
+  section.location_std = 0.15  # of the points drawn, where the picture is 2 wide
+  return section
+
+
+def convolutional() -> config_dict.ConfigDict:
+  """The `model` section of the convolutional network, with the sizes of Mnih et al. (2014)."""
+  section = config_dict.ConfigDict()
+  section.name = 'convolutional'  # which model the rest of this section describes
+  section.steps = 1  # the picture is seen once
+  section.filters = 8  # of the convolution
+  section.filter_size = 10  # their height and width in pixels
+  section.stride = 5  # pixels from one place of a filter to the next
+  section.hidden = 256  # units of the second layer
+  return section
+
+
 def validate(config) -> None:
   """Raises a `UserError` for the first value that cannot work, before any work is done."""
   _known('data.name', config.data.name, data.NAMES)
@@ -123,7 +147,7 @@ def validate_for(config, image_shape: tuple[int, int, int], devices: int) -> Non
   """Raises a `UserError` for values that do not fit the pictures or the devices."""
   height, width, _ = image_shape
   if config.model.get('attention', True):
-    for name in ('read_size', 'write_size'):
+    for name in ('read_size', 'write_size', 'filter_size'):
       size = config.model.get(name, 1)
       if size > min(height, width):
         raise UserError(f'model.{name}={size} is larger than the pictures, {height} x {width}.')
@@ -206,19 +230,26 @@ def _module_defaults(module) -> dict:
     for field in dataclasses.fields(module)
     if field.name not in _NO_FIELDS
   }
-  found['start'] = dataclasses.asdict(found['start'])
-  found['dtype'] = 'float32' if found['dtype'] is None else found['dtype']
+  if 'start' in found:
+    found['start'] = dataclasses.asdict(found['start'])
+  if 'dtype' in found and found['dtype'] is None:
+    found['dtype'] = 'float32'
   return found
 
 
 def _validate_model(section) -> None:
   """Checks the fields that there are; which these are depends on the model's name."""
-  for name in ('steps', 'hidden', 'latent', 'read_size', 'write_size'):
+  for name in ('steps', 'hidden', 'latent', 'features', 'read_size', 'write_size', 'scales',
+               'filters', 'filter_size', 'stride'):  # fmt: skip
     if section.get(name, 1) < 1:
       raise UserError(f'model.{name}={section[name]} must be at least 1.')
-  for name, value in section.get('start', {}).items():
-    if name not in ('forget_bias', 'own_glimpse_scale') and not value > 0:
-      raise UserError(f'model.start.{name}={value} must be above 0.')
+  if section.name == 'convolutional' and section.steps != 1:
+    raise UserError(f'model.steps={section.steps} must be 1: it sees the whole picture, once.')
+  sizes = {f'start.{k}': v for k, v in section.get('start', {}).items()}
+  sizes['location_std'] = section.get('location_std', 1.0)
+  for name, value in sizes.items():
+    if not value > 0 and name not in ('start.forget_bias', 'start.own_glimpse_scale'):
+      raise UserError(f'model.{name}={value} must be above 0.')
   accepted = {'output': distributions.OUTPUTS, 'dtype': DTYPES, 'remat': recurrence.REMAT}
   for name, names in accepted.items():
     if name in section:

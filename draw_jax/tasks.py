@@ -11,9 +11,20 @@ import jax
 import jax.numpy as jnp
 
 from draw_jax import classifier, data
-from draw_jax.classification_tasks import Classification
+from draw_jax.classification_tasks import Classification, Reinforced
+from draw_jax.convolutional import Convolutional
 from draw_jax.errors import UserError
 from draw_jax.model import DRAW, Start
+from draw_jax.ram import RAM
+
+# The module that each name in a config stands for.
+MODELS = {
+  'draw': DRAW,
+  'differentiable_ram': classifier.DifferentiableRAM,
+  'ram': RAM,
+  'convolutional': Convolutional,
+}
+_STARTS = {'draw': Start, 'differentiable_ram': classifier.Start}
 
 Params = Any
 Batch = Mapping[str, jax.Array]
@@ -102,15 +113,16 @@ def create(
   """
   fields = {k: v for k, v in config.items() if k != 'name'}
   fields['image_shape'] = tuple(image_shape)
+  if 'start' in fields:
+    fields['start'] = _STARTS[config.name](**config.start)
   if 'dtype' in fields:
     fields['dtype'] = None if config.dtype == 'float32' else jnp.dtype(config.dtype)
   if config.name == 'draw':
-    return Draw(DRAW(**fields | {'start': Start(**config.start)}), kl_warmup)
+    return Draw(DRAW(**fields), kl_warmup)
   if num_classes is None:
     raise UserError(
       f'model.name={config.name!r} classifies, and these data have no labels: give a data.name '
       'that has, such as cluttered_mnist.'
     )
-  fields['num_classes'] = num_classes
-  fields['start'] = classifier.Start(**config.start)
-  return Classification(classifier.DifferentiableRAM(**fields))
+  network = MODELS[config.name](num_classes=num_classes, **fields)
+  return Reinforced(network) if config.name == 'ram' else Classification(network)

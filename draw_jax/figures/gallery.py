@@ -22,6 +22,7 @@ from draw_jax.figures import (
   sequences,
 )
 from draw_jax.figures.runs import Run
+from draw_jax.model import DRAW
 
 _COLUMNS = 10  # of the grid of samples
 _BETWEEN = 9  # pictures of an interpolation
@@ -101,7 +102,8 @@ def make_curves(run: Run, options: Options) -> None:
     rows[_unused(workdir.resolve().name, rows)] = metrics.read(workdir)
     if not next(reversed(rows.values())):
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
-  page.save(curves.curves(rows), options.output / 'curves')
+  metric = 'bound' if isinstance(run.model, DRAW) else 'cross_entropy'
+  page.save(curves.curves(rows, metric), options.output / 'curves')
 
 
 def make_reconstructions(run: Run, options: Options) -> None:
@@ -165,11 +167,23 @@ def make_player(run: Run, options: Options) -> None:
   player.save(options.output / 'player.html', f'DRAW: {run.name}', parts)
 
 
+def make_glimpses(run: Run, options: Options) -> None:
+  """Fig. 5."""
+  images = run.pictures(options.num, options.seed)
+  looking = passes.look(run.model, run.params, images)
+  figure = sequences.glimpses(images, looking.window, run.model.read_size)
+  page.save(figure, options.output / 'glimpses')
+  if options.npz:
+    window = {f'read_{field}': a for field, a in looking.window._asdict().items()}
+    save_npz(options.output / 'glimpses.npz', images=images, glimpses=looking.glimpse, **window)
+
+
 FIGURES: dict[str, Callable[[Run, Options], None]] = {
   'sequences': make_sequences,
   'samples': make_samples,
   'filters': make_filters,
   'zooming': make_zooming,
+  'glimpses': make_glimpses,
   'curves': make_curves,
   'reconstructions': make_reconstructions,
   'interpolation': make_interpolation,

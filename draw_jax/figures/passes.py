@@ -1,4 +1,4 @@
-"""Passes of a DRAW model whose every step is wanted as arrays.
+"""Passes of a trained network whose every step is wanted as arrays.
 
 Example i of a pass depends on the seed and on i alone, so the first pictures of
 a large grid are those of a small one, whatever the size of the chunks that the
@@ -8,12 +8,15 @@ work is done in.
 import functools
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tqdm
 
 from draw_jax.attention import Window
+from draw_jax.convolutional import Convolutional
+from draw_jax.errors import UserError
 from draw_jax.model import DRAW
 
 CHUNK = 128  # examples worked on at once
@@ -26,6 +29,23 @@ class Drawing(NamedTuple):
   write: Window | None = None  # each field [T, n]
   read: Window | None = None  # each field [T, n]; None in generation
   kl: np.ndarray | None = None  # [T, n], nats; None in generation
+
+
+class Looking(NamedTuple):
+  """How a classifier looked at n pictures; NumPy arrays."""
+
+  window: Window  # where each glimpse was taken, each field [T, n]
+  glimpse: np.ndarray  # [T, n, h, w, C], what was seen
+
+
+def look(model: nn.Module, params, images) -> Looking:
+  """Classifies pictures [n, H, W, C]; every glimpse is kept."""
+  images = jnp.asarray(images, jnp.float32)
+  if isinstance(model, DRAW):
+    raise UserError('DRAW classifies nothing: the figure reconstructions shows where it reads.')
+  if isinstance(model, Convolutional):
+    raise UserError('a convolutional network takes no glimpses: it sees the whole picture at once.')
+  return _in_chunks(lambda i: _look(model, params, images[i]), len(images), 'looking')
 
 
 def generate(
@@ -49,6 +69,7 @@ def generate(
     trace: keep every step, or else only the last.
     binary: draw the pixels from D(X | c), or else show their mean, as the paper.
   """
+  _check_draws(model)
   fixed = {'steps': steps or model.steps, 'trace': trace, 'binary': binary}
   key = jax.random.key(seed)
   return _in_chunks(lambda i: _generate(model, params, key, i, **fixed), num, 'drawing')
@@ -58,6 +79,7 @@ def reconstruct(
   model: DRAW, params, images, seed: int, *, steps: int | None = None, binary: bool = False
 ) -> Drawing:
   """Encodes pictures [n, H, W, C] and draws them again; every step is kept."""
+  _check_draws(model)
   images = jnp.asarray(images, jnp.float32)
   fixed = {'steps': steps or model.steps, 'binary': binary}
   key = jax.random.key(seed)
@@ -85,6 +107,7 @@ def interpolate(
   Returns:
     [n, K, H, W, C], in [0, 1].
   """
+  _check_draws(model)
   num = len(images)
   noise = _noise(jax.random.key(seed), jnp.arange(num), steps or model.steps, model.latent)
   ends = jnp.concatenate([jnp.asarray(images), jnp.asarray(others)])
@@ -94,7 +117,21 @@ def interpolate(
   return np.stack(ways, 1)
 
 
+def _check_draws(model: nn.Module) -> None:
+  if not isinstance(model, DRAW):
+    raise UserError(
+      f'the network is a {type(model).__name__}, which classifies pictures and draws none: '
+      '`python -m draw_jax.figures --figure=glimpses` shows where it looks.'
+    )
+
+
 # Compiled once for a model and a number of examples, however many figures ask.
+@functools.partial(jax.jit, static_argnames='model')
+def _look(model, params, x) -> Looking:
+  _, trace = model.apply({'params': params}, x, trace=True)
+  return Looking(trace.window, trace.glimpse)
+
+
 @functools.partial(jax.jit, static_argnames=('model', 'steps', 'trace', 'binary'))
 def _generate(model, params, key, indices, *, steps, trace, binary) -> Drawing:
   latents = _noise(key, indices, steps, model.latent)
@@ -138,7 +175,7 @@ def _show(model: DRAW, canvas, key, indices, binary: bool) -> jax.Array:
   return jax.vmap(lambda step: jax.vmap(model.sample)(step, keys))(canvas)
 
 
-def _in_chunks(draw, num: int, words: str) -> Drawing:
+def _in_chunks(draw, num: int, words: str):
   """Joins what `draw` gives for the indices 0 to num - 1, with progress on a terminal."""
   parts = []
   with tqdm.tqdm(total=num, desc=words, disable=None if num > CHUNK else True) as bar:

@@ -6,11 +6,10 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import flax.linen as nn
 import numpy as np
 
 from draw_jax import data, model_file, tasks
-from draw_jax.errors import UserError
-from draw_jax.model import DRAW
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Run:
 
   Attributes:
     name: to be shown.
-    model: the network, with the T that it was trained with.
+    model: the network, DRAW or a classifier, with the T that it was trained with.
     params: its parameters.
     config: of the run.
     workdir: where it was trained, or None for a shipped model.
@@ -27,7 +26,7 @@ class Run:
   """
 
   name: str
-  model: DRAW
+  model: nn.Module
   params: Any
   config: Any
   workdir: pathlib.Path | None
@@ -63,14 +62,9 @@ def find(
   """
   loaded, _ = model_file.find(workdir, model, which)
   task = tasks.create(loaded.config.model, loaded.image_shape, loaded.num_classes)
-  network = getattr(task, 'model', None)
-  if not isinstance(network, DRAW):
-    raise UserError(
-      f'{workdir or model} holds no DRAW network: it was trained as {loaded.config.model.name}.'
-    )
   return Run(
     name=pathlib.Path(workdir).resolve().name if workdir else pathlib.Path(model).stem,
-    model=network.clone(steps=loaded.steps),
+    model=task.model.clone(steps=loaded.steps),
     params=loaded.params,
     config=loaded.config,
     workdir=pathlib.Path(workdir) if workdir else None,

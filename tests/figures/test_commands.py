@@ -34,8 +34,8 @@ def run(workdir):
 def test_every_figure_is_made(run, workdir, tmp_path, monkeypatch):
   monkeypatch.setattr(gallery.animation, 'find_ffmpeg', lambda: None)
   options = gallery.Options(tmp_path, num=2, npz=True, compare=(str(workdir),))
-  for make in gallery.FIGURES.values():
-    make(run, options)
+  for name in set(gallery.FIGURES) - {'glimpses'}:  # those are of classifiers
+    gallery.FIGURES[name](run, options)
   expected = {f'{name}.{suffix}' for name, suffixes in SUFFIXES.items() for suffix in suffixes}
   expected |= {'drawing.gif', 'reconstruction.gif', 'player.html'}
   assert {path.name for path in tmp_path.iterdir()} == expected

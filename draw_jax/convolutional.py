@@ -1,0 +1,81 @@
+"""The convolutional network that Table 1 compares with."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Convolutional(nn.Module):
+  """A convolution and a layer of hidden units, both of rectified linear units.
+
+  The paper says no more of it than that it has two layers; its error is the one
+  that Mnih et al. (2014) give. The sizes are theirs too: 8 filters of 10 x 10 at
+  every fifth pixel, and 256 hidden units.
+
+      model = Convolutional(image_shape=(100, 100, 1))
+      params = model.init(key, x)['params']
+      logits, _ = model.apply({'params': params}, x)
+
+  Attributes:
+    image_shape: (H, W, C).
+    num_classes: K.
+    steps: always 1; the picture is seen as a whole, once.
+    filters: of the convolution.
+    filter_size: their height and width in pixels.
+    stride: pixels from one place of a filter to the next.
+    hidden: units of the second layer.
+  """
+
+  image_shape: tuple[int, int, int]
+  num_classes: int = 10
+  steps: int = 1
+  filters: int = 8
+  filter_size: int = 10
+  stride: int = 5
+  hidden: int = 256
+
+  @nn.compact
+  def __call__(
+    self, x: jax.Array, *, steps: int | None = None, trace: bool = False
+  ) -> tuple[jax.Array, None]:
+    """The scores of the classes.
+
+    Args:
+      x: [B, H, W, C], values in [0, 1].
+      steps: without effect.
+      trace: without effect, as there are no glimpses.
+
+    Returns:
+      Logits [B, K], and None.
+    """
+    del steps, trace
+    he = nn.initializers.he_normal()
+    x = patches(x, self.filter_size, self.stride)
+    # As a product of matrices: XLA's convolutions are many times slower on CPUs.
+    x = nn.Dense(self.filters, kernel_init=he, name='convolution')(x)
+    x = jax.nn.relu(x).reshape(len(x), -1)
+    x = nn.Dense(self.hidden, kernel_init=he, name='dense')(x)
+    return nn.Dense(self.num_classes, name='head')(jax.nn.relu(x)), None
+
+
+def patches(images: jax.Array, size: int, stride: int) -> jax.Array:
+  """All patches of pictures that lie wholly inside: what a convolution multiplies.
+
+  Args:
+    images: [B, H, W, C].
+    size: of a patch, in pixels.
+    stride: from one patch to the next.
+
+  Returns:
+    [B, P, Q, size size C], P patches one below the other and Q side by side.
+  """
+
+  def places(length: int) -> np.ndarray:
+    first = np.arange(0, length - size + 1, stride)
+    return first[:, None] + np.arange(size)
+
+  _, height, width, channels = images.shape
+  y, x = places(height), places(width)
+  found = jnp.swapaxes(images[:, y][..., x, :], 2, 3)  # [B, P, Q, size, size, C]
+  return found.reshape(-1, len(y), len(x), size * size * channels)
