@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 _SIZE = (5.5, 3.4)  # inches
-_LABELS = {'bound': 'bound (nats)', 'error': 'error rate'}
+_LABELS = {'bound': 'bound (nats)', 'error': 'error (%)'}
 # Of the longest run: the steep beginning, which would flatten the rest.
 _BEGINNING = 0.05
 
