@@ -1,5 +1,6 @@
 """Static figures: a page measured in pixels of the pictures on it, without axes."""
 
+import io
 import pathlib
 
 import matplotlib
@@ -14,6 +15,7 @@ _DPI = 200
 # Pixels of a PNG file: about as wide as a page is made.
 _PNG_WIDTH = 1800
 _FONT = 7  # points
+_NOTEBOOK_DPI = _DPI // 2  # a notebook's column is about 900 pixels wide
 
 
 class Page:
@@ -29,6 +31,12 @@ class Page:
     self.figure = Figure(figsize=(width * inches, height * inches), dpi=_DPI)
     self.axes = self.figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
     self.axes.axis('off')
+
+  def _repr_png_(self) -> bytes:
+    """Shows the page in a notebook."""
+    buffer = io.BytesIO()
+    self.figure.savefig(buffer, format='png', dpi=_NOTEBOOK_DPI)
+    return buffer.getvalue()
 
   @property
   def point(self) -> float:

@@ -1,0 +1,44 @@
+"""Moving pictures for notebooks, as objects that a cell shows when they are its last line.
+
+Pictures that stand still need nothing from here: a `page.Page` and an image of Pillow show
+themselves.
+"""
+
+import base64
+import html
+import pathlib
+import tempfile
+
+from draw_jax.figures import animation as animation_lib
+from draw_jax.figures import player as player_lib
+
+
+class Html:
+  """A piece of HTML that a notebook shows as such."""
+
+  def __init__(self, text: str):
+    self.text = text
+
+  def _repr_html_(self) -> str:
+    return self.text
+
+
+def animation(frames, *, seconds: float = 5.0, pause: float = 2.0) -> Html:
+  """An animation that repeats for ever.
+
+  Args:
+    frames: uint8 [T, h, w, 3].
+    seconds: from the first frame to the last.
+    pause: seconds that the last frame stays.
+  """
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder) / 'animation.gif'
+    animation_lib.save_gif(path, frames, seconds=seconds, pause=pause)
+    data = base64.b64encode(path.read_bytes()).decode()
+  return Html(f'<img src="data:image/gif;base64,{data}" style="max-width: 100%">')
+
+
+def player(title: str, sections: list[player_lib.Section], *, height: int = 480) -> Html:
+  """The web page of `player.html` in a frame `height` pixels high."""
+  page = html.escape(player_lib.html(title, sections))
+  return Html(f'<iframe srcdoc="{page}" width="100%" height="{height}" frameborder="0"></iframe>')
