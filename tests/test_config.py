@@ -66,6 +66,48 @@ def test_bad_values(name, value, message):
   assert '\n' not in str(caught.value)
 
 
+CLASSIFIERS = ('differentiable_ram', 'ram', 'convolutional')
+BAD_CLASSIFIERS = [
+  ('differentiable_ram', 'steps', 0, 'model.steps=0 must be at least 1.'),
+  ('differentiable_ram', 'read_size', 0, 'model.read_size=0 must be at least 1.'),
+  ('differentiable_ram', 'start.sigma', 0.0, 'model.start.sigma=0.0 must be above 0.'),
+  ('differentiable_ram', 'remat', 'stp', "model.remat='stp' is not known: did you mean 'step'?"),
+  ('differentiable_ram', 'dtype', 'half', "model.dtype='half' is not known"),
+  ('differentiable_ram', 'name', 'ramm', "model.name='ramm' is not known: did you mean 'ram'?"),
+  ('ram', 'scales', 0, 'model.scales=0 must be at least 1.'),
+  ('ram', 'features', -1, 'model.features=-1 must be at least 1.'),
+  ('ram', 'location_std', 0.0, 'model.location_std=0.0 must be above 0.'),
+  ('convolutional', 'filters', 0, 'model.filters=0 must be at least 1.'),
+  ('convolutional', 'stride', 0, 'model.stride=0 must be at least 1.'),
+  ('convolutional', 'steps', 8, 'model.steps=8 must be 1: it sees the whole picture, once.'),
+]
+
+
+@pytest.mark.parametrize('model,name,value,message', BAD_CLASSIFIERS)
+def test_bad_values_of_classifiers(model, name, value, message):
+  config = config_lib.default()
+  config.model = getattr(config_lib, model)()
+  config_lib.validate(config)
+  override(config, f'model.{name}', value)
+  with pytest.raises(UserError) as caught:
+    config_lib.validate(config)
+  assert message in str(caught.value)
+  assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('name', CLASSIFIERS)
+def test_classifiers_go_through_json(name):
+  config = config_lib.default()
+  config.model = getattr(config_lib, name)()
+  config_lib.validate_for(config, (100, 100, 1), 1)
+  back = config_lib.from_json(config_lib.to_json(config))
+  assert config_lib.differences(config, back) == {}
+  assert back.model.name == name
+  size = 'filter_size' if name == 'convolutional' else 'read_size'
+  with pytest.raises(UserError, match=f'model.{size}=.* is larger than the pictures, 9 x 100'):
+    config_lib.validate_for(config, (9, 100, 1), 1)
+
+
 @pytest.mark.parametrize(
   'name,value,devices,message',
   [
@@ -116,6 +158,29 @@ def test_sizes_of_table_3(name, steps, hidden, latent, read, write):
   assert (model.read_size, model.write_size) == (read, write)
 
 
+@pytest.mark.parametrize(
+  'variant,name,steps',
+  [
+    ('', 'differentiable_ram', 8),
+    ('8_glimpses', 'differentiable_ram', 8),
+    ('4_glimpses', 'differentiable_ram', 4),
+    ('ram_8', 'ram', 8),
+    ('ram_4', 'ram', 4),
+    ('convolutional', 'convolutional', 1),
+  ],
+)
+def test_rows_of_table_1(variant, name, steps):
+  config = get_config(FOLDER / 'cluttered_mnist.py', variant)
+  config_lib.validate(config)
+  model = config.model
+  assert (model.name, model.steps, model.hidden) == (name, steps, 256)
+  assert (model.get('read_size'), model.get('scales')) == {
+    'differentiable_ram': (12, None), 'ram': (12, 4), 'convolutional': (None, None),
+  }[name]  # fmt: skip
+  assert (config.data.name, config.data.binarization) == ('cluttered_mnist', 'none')
+  assert config.eval.split == 'valid'
+
+
 def test_variants():
   path = FOLDER / 'mnist.py'
   assert get_config(path).model.attention
@@ -156,11 +221,16 @@ def test_json_of_an_older_version(monkeypatch):
 
 def test_every_field_is_commented():
   source = pathlib.Path(config_lib.__file__).read_text()
+  names = config_lib.field_names(config_lib.default())
   body = source[source.index('def default') : source.index('return config')]
+  for name in CLASSIFIERS:
+    begin = source.index(f'def {name}()')
+    body += source[begin : source.index('return section', begin)]
+    names += config_lib.field_names(getattr(config_lib, name)())
   fields = [line for line in body.splitlines() if ' = ' in line and 'ConfigDict(' not in line]
   bare = [line.strip() for line in fields if '#' not in line]
-  names = config_lib.field_names(config_lib.default())
-  assert len(fields) == len([name for name in names if not name.startswith('model.start.')])
+  names = [name for name in names if not name.startswith(('model.start.', 'start.'))]
+  assert len(fields) == len(names)
   assert bare == []
 
 

@@ -102,7 +102,7 @@ def make_curves(run: Run, options: Options) -> None:
     rows[_unused(workdir.resolve().name, rows)] = metrics.read(workdir)
     if not next(reversed(rows.values())):
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
-  metric = 'bound' if isinstance(run.model, DRAW) else 'cross_entropy'
+  metric = 'bound' if isinstance(run.model, DRAW) else 'error'
   page.save(curves.curves(rows, metric), options.output / 'curves')
 
 
