@@ -6,8 +6,6 @@ import subprocess
 import sys
 import tomllib
 
-import numpy as np
-
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -59,19 +57,3 @@ def test_dependencies_have_ranges():
   assert options['python_requires'] == '>=3.11'
   for line in options['install_requires'].split('\n')[1:]:
     assert re.fullmatch(r'[\w-]+(\[\w+\])? >=[\d.]+, <[\d.]+', line), line
-
-
-def readme_example(containing: str) -> dict:
-  """Runs the Python example of the README that has these words; the names it leaves."""
-  blocks = re.findall(r'^```python\n(.*?)^```$', (ROOT / 'README.md').read_text(), re.M | re.S)
-  (block,) = [block for block in blocks if containing in block]
-  names = {'__name__': 'readme'}
-  exec(compile(block, 'README.md', 'exec'), names)
-  return names
-
-
-def test_the_readme_computes_a_loss_and_generates():
-  names = readme_example('draw_jax.DRAW')
-  assert np.isfinite(names['bound'])
-  assert names['pictures'].shape == (20, 28, 28, 1)
-  assert names['trace'].write.stride.shape == (8, 20)
