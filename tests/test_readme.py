@@ -108,8 +108,8 @@ def test_every_command_is_run():
   for command in commands():
     fitting = [pattern for pattern in PATTERNS if re.fullmatch(pattern, command)]
     assert len(fitting) == 1, (
-      f'No test runs this command of README.md: {command!r}. Give {__file__} a pattern for it '
-      'and a test of all that fit the pattern.'
+      f'No test runs this command of README.md: {command!r}. Give '
+      'tests/test_readme.py a pattern for it, and a test of all that fit the pattern.'
     )
   unused = [pattern for pattern in PATTERNS if not commands(pattern)]
   assert not unused, f'No command of README.md fits these any more: {unused}.'
