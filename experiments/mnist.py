@@ -4,9 +4,9 @@
     python -m draw_jax.train --config=experiments/mnist.py:no_attention --workdir=runs/mnist_plain
 
 The second is the paper's DRAW without attention. With attention an epoch takes about
-four minutes on two CPU cores; the bound on validation was 94.9 nats after 4 epochs, and
-the end of the 12 is not yet measured. The paper reports 80.97 nats with attention and
-87.40 without, after an unstated number of epochs.
+four minutes on two CPU cores; the bound on validation (10,000 images, one draw of each)
+was 94.9 nats after 4 epochs and 87.3 after 12. The paper reports 80.97 nats on test with
+attention and 87.40 without, after an unstated number of epochs.
 """
 
 from draw_jax import config as config_lib

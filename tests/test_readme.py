@@ -25,9 +25,8 @@ ROOT = support.ROOT
 README = (ROOT / 'README.md').read_text()
 
 # Each pattern is that of one test below, and every command fits one of them.
-TRAINED = (
-  r'python (-m draw_jax\.(train|evaluate|sample|figures|sweep)|launch/local_processes\.py) .+'
-)
+PROGRAMS = 'train|evaluate|sample|figures|export|sweep'
+TRAINED = rf'python (-m draw_jax\.({PROGRAMS})|launch/local_processes\.py) .+'
 PREPARED = r'python -m draw_jax\.prepare .+'
 SCRIPT = r'bash launch/(quickstart|test)\.sh'
 SLURM = r'sbatch .+'
@@ -45,7 +44,12 @@ TINY = CACHE + ''.join(
   }.items()
 )  # fmt: skip
 # What is put behind the commands of each program.
-SMALL = {'evaluate': CACHE, 'sample': f'{CACHE} --num=4', 'figures': f'{CACHE} --num=1'}
+SMALL = {
+  'evaluate': CACHE,
+  'export': CACHE,
+  'sample': f'{CACHE} --num=4',
+  'figures': f'{CACHE} --num=1',
+}
 
 # Everything but installing and testing is done.
 PYTHON = f"""#!/bin/sh
