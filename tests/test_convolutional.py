@@ -22,7 +22,7 @@ def classify_one(model, params, x):
 
 
 def test_scores_agree_with_loops():
-  model = Convolutional((11, 8, 2), num_classes=3, filters=4, filter_size=4, stride=3, hidden=5)
+  model = Convolutional((10, 8, 2), num_classes=3, filters=4, filter_size=4, stride=3, hidden=5)
   x = np.random.default_rng(0).uniform(size=(3, *model.image_shape)).astype(np.float32)
   params = jax.jit(model.init)(jax.random.key(0), x)['params']
   apply = functools.partial(model.apply, steps=4, trace=True)
