@@ -54,10 +54,12 @@ def end(result, workdir: str, metric: str, split: str) -> str:
       'the same command goes on from there'
     )
   else:
-    lines += [
-      f'evaluate  python -m draw_jax.evaluate --workdir={workdir}',
-      f'sample    python -m draw_jax.sample --workdir={workdir} --output={workdir}/samples',
-    ]
+    lines.append(f'evaluate  python -m draw_jax.evaluate --workdir={workdir}')
+    if metric == 'bound':
+      show = f'sample    python -m draw_jax.sample --workdir={workdir} --output={workdir}/samples'
+    else:
+      show = f'figures   python -m draw_jax.figures --workdir={workdir} --output={workdir}/figures'
+    lines.append(show)
   return '\n'.join(lines)
 
 

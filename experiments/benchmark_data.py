@@ -12,12 +12,11 @@ import pathlib
 import runpy
 import time
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from absl import flags
 
-from draw_jax import attention, binary, data, tasks
+from draw_jax import binary, data, tasks
 
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
 _DATASETS = flags.DEFINE_list(
@@ -27,59 +26,29 @@ _BATCH_SIZE = flags.DEFINE_integer('batch_size', 100, 'Of both.', lower_bound=1)
 _SECONDS = flags.DEFINE_float('seconds', 5.0, 'How long to measure each.', lower_bound=0.0)
 _CONSUMPTION = flags.DEFINE_list('consumption', [], 'NAME=EXAMPLES_A_SECOND, instead of measuring.')
 
-# The experiment whose model a dataset feeds; the classifier stands below.
+# The experiment whose model a dataset feeds.
 _EXPERIMENTS = {
   'mnist_5k': 'quickstart',
   'binarized_mnist': 'mnist',
   'mnist': 'mnist',
   'two_digit_mnist': 'two_digit_mnist',
+  'cluttered_mnist': 'cluttered_mnist',
   'svhn': 'svhn',
   'cifar10': 'cifar10',
 }
 
 
-class Glimpses(nn.Module):
-  """What the classifier of Section 4.1 costs: 8 glimpses of 12 x 12 and an LSTM of 256 units."""
-
-  steps: int = 8
-  hidden: int = 256
-  size: int = 12
-
-  @nn.compact
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Scores [B, 10] of pictures [B, H, W, C]."""
-    num, height, width, _ = x.shape
-    cell, look = nn.OptimizedLSTMCell(self.hidden), nn.Dense(5)
-    carry = cell.initialize_carry(jax.random.key(0), (num, self.size**2))
-    for _ in range(self.steps):
-      window = attention.window(look(carry[1]), self.size, height, width)
-      glimpse = attention.read(x, window, self.size).reshape(num, -1)
-      carry, _ = cell(carry, glimpse)
-    return nn.Dense(10)(carry[1])
-
-
-def make_loss(name: str, image_shape: tuple[int, int, int]):
+def make_loss(dataset: data.Dataset):
   """Returns parameters and the function (params, batch, key) -> loss of a dataset's model."""
-  key = jax.random.key(0)
-  x = jnp.zeros((1, *image_shape))
-  if name == 'cluttered_mnist':
-    classifier = Glimpses()
-
-    def loss(params, batch, key):
-      scores = classifier.apply(params, data.to_device_float(batch['image']))
-      chosen = jax.nn.log_softmax(scores)[jnp.arange(len(scores)), batch['label']]
-      return -chosen.mean()
-
-    return classifier.init(key, x), loss
-  experiment = pathlib.Path(__file__).with_name(f'{_EXPERIMENTS[name]}.py')
+  experiment = pathlib.Path(__file__).with_name(f'{_EXPERIMENTS[dataset.name]}.py')
   config = runpy.run_path(str(experiment))['get_config']().model
-  task = tasks.create(config, image_shape)
+  task = tasks.create(config, dataset.image_shape, dataset.num_classes)
 
-  def bound(params, batch, key):
+  def loss(params, batch, key):
     noise = task.noise(key, len(batch['image']), config.steps)
     return task.loss(params, batch, noise)[0].mean()
 
-  return task.init(key, x[0]), bound
+  return task.init(jax.random.key(0), jnp.zeros(dataset.image_shape)), loss
 
 
 def rate(step, batch_size: int) -> float:
@@ -94,7 +63,7 @@ def rate(step, batch_size: int) -> float:
 
 def consumption(dataset: data.Dataset) -> float:
   """Returns the examples a second that the model of a dataset works through in training."""
-  params, loss = make_loss(dataset.name, dataset.image_shape)
+  params, loss = make_loss(dataset)
   gradient = jax.jit(jax.value_and_grad(loss))
   batch = next(dataset.train_batches(_BATCH_SIZE.value, seed=0))
   keys = (jax.random.key(i) for i in itertools.count())
