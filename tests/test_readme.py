@@ -73,6 +73,12 @@ def found(file):
 DrawBinarizedMnist.files = tuple(map(found, DrawBinarizedMnist.files))
 runpy.run_module('draw_jax.prepare', run_name='__main__', alter_sys=True)
 """
+# What the example in Python leaves.
+SHOW = """
+import json
+shapes = {'pictures': pictures.shape, 'write': trace.write.stride.shape}
+print(json.dumps({'bound': float(bound), **shapes}))
+"""
 
 
 def blocks(kind: str) -> list[str]:
@@ -92,10 +98,11 @@ def flag(command: str, name: str) -> str | None:
 
 
 def by_workdir() -> dict[str, list[str]]:
-  """Commands that go on from each other."""
+  """Commands that go on from each other; those without a workdir by their model."""
   groups = {}
   for command in commands(TRAINED):
-    groups.setdefault(flag(command, 'workdir'), []).append(command)
+    name = flag(command, 'workdir') or flag(command, 'model')
+    groups.setdefault(name, []).append(command)
   return groups
 
 
@@ -287,13 +294,13 @@ def test_kubernetes(command):
   assert sorted(ROOT / path for path in words[1::2]) == sorted(MANIFESTS.glob('*.yaml'))
 
 
-def test_python():
+def test_python(checkout):
   (block,) = blocks('python')
-  names = {'__name__': 'readme'}
-  exec(compile(block, 'README.md', 'exec'), names)
-  assert np.isfinite(names['bound'])
-  assert names['pictures'].shape == (20, 28, 28, 1)
-  assert names['trace'].write.stride.shape == (8, 20)
+  (checkout / 'example.py').write_text(block + SHOW)
+  shown = json.loads(shell('python example.py', checkout, checkout))
+  assert np.isfinite(shown['bound'])
+  assert shown['pictures'] == [20, 28, 28, 1]
+  assert shown['write'] == [8, 20]
 
 
 def setup_cfg() -> configparser.ConfigParser:
