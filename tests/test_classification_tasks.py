@@ -106,7 +106,7 @@ def test_from_training_to_figures(name, tmp_path):
     'glimpses.png', 'glimpses.pdf', 'glimpses.npz',
   }  # fmt: skip
   for make in (gallery.make_sequences, gallery.make_reconstructions, gallery.make_interpolation):
-    with pytest.raises(UserError, match='classifies pictures and draws none'):
+    with pytest.raises(UserError, match='draws no pictures'):
       make(run, figures)
 
 

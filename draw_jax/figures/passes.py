@@ -120,8 +120,8 @@ def interpolate(
 def _check_draws(model: nn.Module) -> None:
   if not isinstance(model, DRAW):
     raise UserError(
-      f'the network is a {type(model).__name__}, which classifies pictures and draws none: '
-      '`python -m draw_jax.figures --figure=glimpses` shows where it looks.'
+      f'a {type(model).__name__} draws no pictures; it classifies them. '
+      '`python -m draw_jax.figures --figure=glimpses` shows where a classifier looks.'
     )
 
 
