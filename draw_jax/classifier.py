@@ -62,7 +62,7 @@ class DifferentiableRAM(nn.Module):
   start: Start = Start()
   dtype: jax.typing.DTypeLike | None = None
   param_dtype: jax.typing.DTypeLike = jnp.float32
-  remat: str = 'none'
+  remat: str = 'products'
 
   def setup(self):
     """Makes the parameters."""

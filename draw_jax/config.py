@@ -89,7 +89,7 @@ def differentiable_ram() -> config_dict.ConfigDict:
   section.hidden = 256  # units of the LSTM
   section.read_size = 12  # N of the reading grid of N x N filters
   section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
-  section.remat = 'none'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
+  section.remat = 'products'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
   # Starting values of the parameters; draw_jax.classifier.Start says what each of them is.
   section.start = config_dict.ConfigDict(dataclasses.asdict(classifier.Start()))
   return section
