@@ -51,7 +51,7 @@ class DifferentiableRAM(nn.Module):
       jnp.bfloat16. All else stays in `param_dtype`.
     param_dtype: of the parameters.
     remat: what the backward pass keeps in memory, a name in `recurrence.REMAT`.
-      The results do not depend on it.
+      The results do not depend on it; see `draw_jax.DRAW`.
   """
 
   image_shape: tuple[int, int, int]
@@ -91,21 +91,23 @@ class DifferentiableRAM(nn.Module):
     """
     x = x.astype(self.param_dtype)
 
-    def step(state, _):
-      state, seen = self._step(state, x)
+    def step(large, state, _):
+      state, seen = self._step(large, state, x)
       return state, seen if trace else None
 
     state = layers.from_start((self.core['h'], self.core['c']), len(x))
     times = jnp.arange(self.steps if steps is None else steps)
-    (h, _), traced = recurrence.scan(step, state, times, self.remat)
+    (h, _), traced = recurrence.scan(
+      step, {'core': self.core}, state, times, self.remat, self.dtype
+    )
     return layers.linear(self.head, h, self.dtype), Trace(*traced) if trace else None
 
-  def _step(self, state, x):
+  def _step(self, large, state, x):
     """One glimpse, where h of the step before says; the next (h, c), window and glimpse."""
     height, width, _ = self.image_shape
     # A few numbers place the window: they are not worth a loss of precision.
     raw = layers.linear(self.window, state[0])
     window = attention.window(raw, self.read_size, height, width)
     glimpse = attention.read(x, window, self.read_size)
-    state = layers.lstm(self.core, state, glimpse.reshape(len(x), -1), self.dtype)
+    state = layers.lstm(large['core'], state, glimpse.reshape(len(x), -1), self.dtype)
     return state, (window, glimpse)

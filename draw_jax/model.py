@@ -107,7 +107,8 @@ class DRAW(nn.Module):
       (sums, states, canvas, KL, likelihood) stays in `param_dtype`.
     param_dtype: of the parameters.
     remat: what the backward pass keeps in memory, a name in `recurrence.REMAT`.
-      The results do not depend on it.
+      The results do not depend on it. Forward mode and derivatives of gradients
+      need another than 'products'.
   """
 
   image_shape: tuple[int, int, int]
@@ -162,11 +163,13 @@ class DRAW(nn.Module):
     """Eqs. 3-12 with the noise of the latents given: [B, H, W, C], [T, B, Z]."""
     x = x.astype(self.param_dtype)
 
-    def step(state, noise):
-      state, statistics, windows = self._step(state, x, noise)
+    def step(large, state, noise):
+      state, statistics, windows = self._step(large, state, x, noise)
       return state, (statistics, (state.canvas, *windows) if trace else None)
 
-    state, (statistics, traced) = recurrence.scan(step, self._initial(len(x)), noise, self.remat)
+    state, (statistics, traced) = recurrence.scan(
+      step, self._large, self._initial(len(x)), noise, self.remat, self.dtype
+    )
     mean, log_std = jnp.split(statistics, 2, -1)
     kl = distributions.gaussian_kl(mean, log_std)
     return Terms(
@@ -196,7 +199,7 @@ class DRAW(nn.Module):
     """
 
     def step(state, z):
-      state, window = self._draw(state, z)
+      state, window = self._draw(self._large, state, z)
       return state, (state.canvas, window) if trace else None
 
     state, traced = jax.lax.scan(step, self._initial(latents.shape[1]), latents)
@@ -231,6 +234,12 @@ class DRAW(nn.Module):
       raise ValueError(f'output is {self.output!r}; it must be one of {names}')
     return distributions.OUTPUTS[self.output]
 
+  @property
+  def _large(self):
+    """The layers whose gradients are large."""
+    names = ('encoder', 'posterior', 'decoder', 'write')
+    return {name: getattr(self, name) for name in names}
+
   def _initial(self, num: int) -> _State:
     """c_0, h_0 and cells, the same learned values for each of `num` examples."""
     learned = _State(
@@ -240,7 +249,7 @@ class DRAW(nn.Module):
     )
     return layers.from_start(learned, num)
 
-  def _step(self, state: _State, x, noise):
+  def _step(self, large, state: _State, x, noise):
     """Eqs. 3-8: one step of inference.
 
     Returns the next state, the posterior's mean and log std [B, 2 Z], and the
@@ -249,16 +258,16 @@ class DRAW(nn.Module):
     h_dec = state.decoder[0]
     glimpse, read_window = self._read(x, x - self._output.mean(state.canvas), h_dec)
     inputs = jnp.concatenate([glimpse, h_dec], -1)
-    encoder = lstm(self.encoder, state.encoder, inputs, self.dtype)
-    statistics = linear(self.posterior, encoder[0], self.dtype)
+    encoder = lstm(large['encoder'], state.encoder, inputs, self.dtype)
+    statistics = linear(large['posterior'], encoder[0], self.dtype)
     z = distributions.gaussian_sample(*jnp.split(statistics, 2, -1), noise)
-    state, write_window = self._draw(state._replace(encoder=encoder), z)
+    state, write_window = self._draw(large, state._replace(encoder=encoder), z)
     return state, statistics, (write_window, read_window)
 
-  def _draw(self, state: _State, z):
+  def _draw(self, large, state: _State, z):
     """Eqs. 7-8: one step of the decoder; the next state and the window."""
-    decoder = lstm(self.decoder, state.decoder, z, self.dtype)
-    change, window = self._write(decoder[0])
+    decoder = lstm(large['decoder'], state.decoder, z, self.dtype)
+    change, window = self._write(large['write'], decoder[0])
     return state._replace(decoder=decoder, canvas=state.canvas + change), window
 
   def _read(self, x, error, h_dec):
@@ -273,10 +282,10 @@ class DRAW(nn.Module):
       patches = [attention.read(a, window, self.read_size) for a in (x, error)]
     return jnp.concatenate([p.reshape(len(p), -1) for p in patches], -1), window
 
-  def _write(self, h_dec):
+  def _write(self, layer, h_dec):
     """Eq. 18 or 28-29: [B, H, W, K C], what to add to the canvas."""
     height, width, channels = self.canvas.shape
-    patch = linear(self.write, h_dec, self.dtype)
+    patch = linear(layer, h_dec, self.dtype)
     if not self.attention:
       return patch.reshape(-1, height, width, channels), None
     patch = patch.reshape(-1, self.write_size, self.write_size, channels)

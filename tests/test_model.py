@@ -318,7 +318,9 @@ def test_bfloat16_is_near_float32(case):
   rough, fine = (infer(m, *given) for m in (model, build(case)))
   np.testing.assert_allclose(rough['loss'], fine['loss'], rtol=0.02)
   assert (rough['loss'] != fine['loss']).all()
-  for leaf in (*jax.tree.leaves(given[0]), *rough.values(), loss_and_gradients(model, *given)):
+  rounded, exact = (loss_and_gradients(m, *given) for m in (model, build(case)))
+  assert 0 < np.linalg.norm(rounded - exact) < 0.03 * np.linalg.norm(exact)
+  for leaf in (*jax.tree.leaves(given[0]), *rough.values(), rounded):
     assert leaf.dtype == np.float32
     assert np.isfinite(leaf).all()
 
