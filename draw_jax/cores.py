@@ -8,11 +8,8 @@ import jax
 
 # Fewer pictures than this on a device leave it too little to multiply at a time.
 _SHARE = 25
-# Names and values for glibc's mallopt: never give back the end of the heap; take
-# nothing from the system apart; and let all threads share one heap, since those of
-# their own hold no more than 64 MB.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_KEEP = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_THRESHOLD: 2**31 - 1, _M_ARENA_MAX: 1}
+# Names of glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def use_cores(batch_sizes: Sequence[int], cores: int | None = None) -> int:
@@ -52,5 +49,5 @@ def keep_memory() -> None:
   """
   mallopt = getattr(ctypes.CDLL(None), 'mallopt', None) if os.name == 'posix' else None
   if mallopt:
-    for parameter, value in _KEEP.items():
-      mallopt(parameter, value)
+    for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
+      mallopt(parameter, 2**31 - 1)
