@@ -3,7 +3,7 @@ r"""Makes the paper's figures, and others, from a trained network.
 python -m draw_jax.figures --workdir=DIR --output=OUT
 python -m draw_jax.figures --model=mnist --output=OUT
 python -m draw_jax.figures --workdir=DIR --output=OUT --figure=sequences,player
-python -m draw_jax.figures --workdir=DIR --output=OUT --figure=curves --compare=DIR2,DIR3
+python -m draw_jax.figures --workdir=DIR --output=OUT --figure=curves --compare=DIR2 --compare=DIR3
 """
 
 import pathlib
@@ -26,7 +26,9 @@ _SEED = flags.DEFINE_integer('seed', 0, 'The same seed gives the same pictures.'
 _BINARY = flags.DEFINE_bool('binary', False, 'Draw the pixels instead of showing their means.')
 _NPZ = flags.DEFINE_bool('npz', False, 'Also write the arrays.')
 _IMAGE = flags.DEFINE_string('image', None, 'Picture file for the figures filters and zooming.')
-_COMPARE = flags.DEFINE_list('compare', [], 'Workdirs of further runs for the figure curves.')
+_COMPARE = flags.DEFINE_multi_string(
+  'compare', [], 'Workdir of a further run for the figure curves.'
+)
 
 
 def main() -> None:
