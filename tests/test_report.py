@@ -15,7 +15,9 @@ def describe(name='binarized_mnist', binarization='fixed', split='test', **more)
   """The report on made-up figures."""
   source = more.pop('source', {'workdir': 'runs/a', 'which': 'best'})
   config = config_lib.default()
-  config.model.attention = more.pop('attention', True)
+  config.model = more.pop('model', config.model)
+  if 'attention' in config.model:
+    config.model.attention = more.pop('attention', True)
   loaded = checkpoint.Loaded(
     config, None, 500, 64, True, None, (28, 28, 1), None, binarization
   )  # fmt: skip
@@ -109,8 +111,28 @@ def test_classification_table():
   result = describe(results=[row])
   assert result['task'] == 'classification'
   lines = [line.split() for line in report.table(result).splitlines()]
+  assert ['paper', *result['paper_note'].split()] in lines
   assert ['all', '3.40%', '2.44%', '-', '4.72%', '34', 'of', '1,000'] in lines
   assert ['966', '34'] in lines
+
+
+@pytest.mark.parametrize(
+  ('name', 'split', 'steps', 'expected'),
+  [
+    ('cluttered_mnist', 'test', 8, 3.36),
+    ('cluttered_mnist', 'test', 4, 4.18),
+    ('cluttered_mnist', 'test', 6, None),
+    ('cluttered_mnist', 'valid', 8, None),
+    ('mnist', 'test', 8, None),
+  ],
+)
+def test_the_papers_errors_for_the_same_task(name, split, steps, expected):
+  model = config_lib.differentiable_ram()
+  model.steps = steps
+  row = {'steps': steps, 'error': {}, 'classes': [], 'confusion': []}
+  result = describe(name, 'none', split, model=model, results=[row])
+  assert result['paper'] == expected
+  assert (f'{expected} % errors' in result['paper_note']) == (expected is not None)
 
 
 def test_file_appears_whole_or_not_at_all(tmp_path):
