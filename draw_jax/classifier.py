@@ -47,7 +47,7 @@ class DifferentiableRAM(nn.Module):
     hidden: D.
     read_size: N of the grid of filters.
     window_limit: on the norm of the gradient by the five numbers that place a
-      window, for each glimpse at each picture.
+      window, for each glimpse at each picture; 0: none.
     start: starting values of the parameters.
     dtype: in which the matrices of the layers are multiplied, for example
       jnp.bfloat16. All else stays in `param_dtype`.
@@ -61,7 +61,7 @@ class DifferentiableRAM(nn.Module):
   steps: int = 8
   hidden: int = 256
   read_size: int = 12
-  window_limit: float = float('inf')
+  window_limit: float = 0.0
   start: Start = Start()
   dtype: jax.typing.DTypeLike | None = None
   param_dtype: jax.typing.DTypeLike = jnp.float32
@@ -109,7 +109,7 @@ class DifferentiableRAM(nn.Module):
     """One glimpse, where h of the step before says; the next (h, c), window and glimpse."""
     height, width, _ = self.image_shape
     # A few numbers place the window: they are not worth a loss of precision.
-    raw = layers.limit_gradient(self.window_limit, layers.linear(self.window, state[0]))
+    raw = layers.limit_gradient(layers.linear(self.window, state[0]), self.window_limit)
     window = attention.window(raw, self.read_size, height, width)
     glimpse = attention.read(x, window, self.read_size)
     state = layers.lstm(large['core'], state, glimpse.reshape(len(x), -1), self.dtype)

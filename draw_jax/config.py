@@ -36,6 +36,8 @@ def default() -> config_dict.ConfigDict:
   section.read_size = 2  # N of the reading grid of N x N filters
   section.write_size = 5  # N of the writing grid
   section.output = 'bernoulli'  # D(X | c_T), one of draw_jax.distributions.OUTPUTS
+  # On the norm of the gradient by the five numbers that place a window, for each step and picture.
+  section.window_limit = 0.0  # 0: none
   section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
   section.remat = 'products'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
   # Starting values of the parameters; draw_jax.model.Start says what each of them is.
@@ -94,7 +96,7 @@ def differentiable_ram() -> config_dict.ConfigDict:
   # On the norm of the gradient by the five numbers that place a window, for each glimpse at each
   # picture. Without it training fails after some 10,000 steps: filters become narrow and
   # intensities high, and a few pictures with gradients in the hundreds set the direction.
-  section.window_limit = 10.0  # inf: none
+  section.window_limit = 10.0  # 0: none
   section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
   section.remat = 'products'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
   # Starting values of the parameters; draw_jax.classifier.Start says what each of them is.
@@ -254,10 +256,12 @@ def _validate_model(section) -> None:
   if section.name == 'convolutional' and section.steps != 1:
     raise UserError(f'model.steps={section.steps} must be 1: it sees the whole picture, once.')
   sizes = {f'start.{k}': v for k, v in section.get('start', {}).items()}
-  sizes |= {name: section.get(name, 1.0) for name in ('location_std', 'window_limit')}
+  sizes['location_std'] = section.get('location_std', 1.0)
   for name, value in sizes.items():
     if not value > 0 and name not in ('start.forget_bias', 'start.own_glimpse_scale'):
       raise UserError(f'model.{name}={value} must be above 0.')
+  if not section.get('window_limit', 0) >= 0:
+    raise UserError(f'model.window_limit={section.window_limit} must be at least 0.')
   accepted = {'output': distributions.OUTPUTS, 'dtype': DTYPES, 'remat': recurrence.REMAT}
   for name, names in accepted.items():
     if name in section:

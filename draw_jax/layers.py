@@ -131,24 +131,31 @@ def _taps_backward(dtype, shape, kernel, changes):
 _taps.defvjp(_taps_forward, _taps_backward)
 
 
+def limit_gradient(x: jax.Array, limit: float) -> jax.Array:
+  """Gives x [..., I]; its gradient is shortened where the norm along I exceeds the limit.
+
+  A limit of 0 stands for none.
+  """
+  return _limited(limit, x) if limit else x
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def limit_gradient(limit: float, x: jax.Array) -> jax.Array:
-  """Gives x [..., I]; its gradient is shortened where the norm along I exceeds the limit."""
+def _limited(limit, x):
   del limit
   return x
 
 
-def _limit_gradient_forward(limit, x):
-  return limit_gradient(limit, x), None
+def _limited_forward(limit, x):
+  return _limited(limit, x), None
 
 
-def _limit_gradient_backward(limit, kept, change):
+def _limited_backward(limit, kept, change):
   del kept
   norm = jnp.linalg.norm(change, axis=-1, keepdims=True)
   return (change * jnp.minimum(1, limit / norm),)
 
 
-limit_gradient.defvjp(_limit_gradient_forward, _limit_gradient_backward)
+_limited.defvjp(_limited_forward, _limited_backward)
 
 
 def start_linear(inputs: int, outputs: int, dtype, *, scale=1.0, bias=0.0, gain=1.0, **more):

@@ -102,13 +102,15 @@ class DRAW(nn.Module):
     read_size: N of the reading grid.
     write_size: N of the writing grid.
     output: name of D(X | c_T) in `distributions.OUTPUTS`.
+    window_limit: on the norm of the gradient by the five numbers that place a
+      window, for each step and picture; 0: none.
     start: starting values of the parameters.
     dtype: in which matrices are multiplied, for example jnp.bfloat16. All else
       (sums, states, canvas, KL, likelihood) stays in `param_dtype`.
     param_dtype: of the parameters.
     remat: what the backward pass keeps in memory, a name in `recurrence.REMAT`.
       The results do not depend on it. Forward mode and derivatives of gradients
-      need another than 'products'.
+      need another than 'products', and no `window_limit`.
   """
 
   image_shape: tuple[int, int, int]
@@ -119,6 +121,7 @@ class DRAW(nn.Module):
   read_size: int = 2
   write_size: int = 5
   output: str = 'bernoulli'
+  window_limit: float = 0.0
   start: Start = Start()
   dtype: jax.typing.DTypeLike | None = None
   param_dtype: jax.typing.DTypeLike = jnp.float32
@@ -275,10 +278,7 @@ class DRAW(nn.Module):
     if not self.attention:
       patches, window = [x, error], None
     else:
-      height, width, _ = self.image_shape
-      # A few numbers place the window: they are not worth a loss of precision.
-      raw = linear(self.read_window, h_dec)
-      window = attention.window(raw, self.read_size, height, width)
+      window = self._place(self.read_window, h_dec, self.read_size)
       patches = [attention.read(a, window, self.read_size) for a in (x, error)]
     return jnp.concatenate([p.reshape(len(p), -1) for p in patches], -1), window
 
@@ -289,8 +289,14 @@ class DRAW(nn.Module):
     if not self.attention:
       return patch.reshape(-1, height, width, channels), None
     patch = patch.reshape(-1, self.write_size, self.write_size, channels)
-    window = attention.window(linear(self.write_window, h_dec), self.write_size, height, width)
+    window = self._place(self.write_window, h_dec, self.write_size)
     return attention.write(patch, window, height, width), window
+
+  def _place(self, layer, h_dec, size: int):
+    """Eqs. 21-24: the window of N x N filters that h_dec asks for."""
+    # A few numbers place the window: they are not worth a loss of precision.
+    raw = layers.limit_gradient(linear(layer, h_dec), self.window_limit)
+    return attention.window(raw, size, *self.image_shape[:2])
 
   def _linear(self, name: str, inputs: int, outputs: int, gain=1.0):
     """A parameter for `linear`; `gain` multiplies the starting weights."""

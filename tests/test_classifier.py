@@ -151,13 +151,13 @@ def test_rematerialisation_changes_nothing():
       gradients(model.clone(remat='nothing'), params, x)
 
 
-@pytest.mark.parametrize('limit', [0.5, 2.0, np.inf])
+@pytest.mark.parametrize('limit', [0.5, 2.0, 0.0])
 def test_limited_gradients(limit):
   """The value passes; of its gradient every row is as long as the limit at most."""
   x = np.array([[[3.0, -4.0]], [[0.3, 0.4]], [[0.0, 0.0]]])  # norms 5, 0.5, 0
-  value, back = jax.vjp(lambda x: layers.limit_gradient(limit, x), jnp.asarray(x))
+  value, back = jax.vjp(lambda x: layers.limit_gradient(x, limit), jnp.asarray(x))
   np.testing.assert_array_equal(value, x.astype(np.float32))
-  factors = np.minimum(1, limit / np.array([5, 0.5, 1]))
+  factors = np.minimum(1, (limit or np.inf) / np.array([5, 0.5, 1]))
   np.testing.assert_allclose(back(jnp.asarray(x))[0], x * factors[:, None, None], rtol=1e-6)
 
 
@@ -169,7 +169,7 @@ def test_the_gradient_of_a_window_is_limited():
     logits = lambda p: model.clone(window_limit=limit).apply({'params': p}, x)[0]  # noqa: E731
     return np.linalg.norm(jax.grad(lambda p: jnp.square(logits(p)).sum())(params)['window']['bias'])
 
-  assert bias(1e-3) <= 1e-3 * len(x) * model.steps < 0.1 * bias(np.inf)
+  assert bias(1e-3) <= 1e-3 * len(x) * model.steps < 0.1 * bias(0.0)
 
 
 def test_bfloat16_is_near_float32():

@@ -325,6 +325,22 @@ def test_bfloat16_is_near_float32(case):
     assert np.isfinite(leaf).all()
 
 
+def test_gradients_of_windows_are_limited():
+  model = build()
+  params, (x, noise) = random_params(model), inputs(model)
+
+  def biases(limit):
+    def loss(params):
+      limited = model.clone(window_limit=limit)
+      return limited.apply({'params': params}, x, noise, method='infer').loss.sum()
+
+    grads = jax.jit(jax.grad(loss), compiler_options=FAST)(params)
+    return [np.linalg.norm(grads[name]['bias']) for name in ('read_window', 'write_window')]
+
+  for limited, free in zip(biases(1e-4), biases(0.0), strict=True):
+    assert 0 < limited <= 1.001e-4 * noise.shape[0] * noise.shape[1] < 0.1 * free
+
+
 OTHER = draw_jax.Start(
   read_stride=0.25,
   read_sigma=2,
