@@ -4,7 +4,7 @@
     python -m draw_jax.train --config=experiments/mnist.py:no_attention --workdir=runs/mnist_plain
 
 The second is the paper's DRAW without attention. With attention an epoch takes about
-four minutes on two CPU cores; the bound on validation (10,000 images, one draw of each)
+three minutes on two CPU cores; the bound on validation (10,000 images, one draw of each)
 was 94.9 nats after 4 epochs and 87.3 after 12. The paper reports 80.97 nats on test with
 attention and 87.40 without, after an unstated number of epochs.
 """
