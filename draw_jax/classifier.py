@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from draw_jax import attention, layers, recurrence
+from draw_jax import attention, gradients, layers, recurrence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ class DifferentiableRAM(nn.Module):
     """One glimpse, where h of the step before says; the next (h, c), window and glimpse."""
     height, width, _ = self.image_shape
     # A few numbers place the window: they are not worth a loss of precision.
-    raw = layers.limit_gradient(layers.linear(self.window, state[0]), self.window_limit)
+    raw = gradients.limit(layers.linear(self.window, state[0]), self.window_limit)
     window = attention.window(raw, self.read_size, height, width)
     glimpse = attention.read(x, window, self.read_size)
     state = layers.lstm(large['core'], state, glimpse.reshape(len(x), -1), self.dtype)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from draw_jax import attention, distributions, layers, recurrence
+from draw_jax import attention, distributions, gradients, layers, recurrence
 from draw_jax.layers import linear, lstm
 
 REMAT = tuple(recurrence.REMAT)
@@ -295,7 +295,7 @@ class DRAW(nn.Module):
   def _place(self, layer, h_dec, size: int):
     """Eqs. 21-24: the window of N x N filters that h_dec asks for."""
     # A few numbers place the window: they are not worth a loss of precision.
-    raw = layers.limit_gradient(linear(layer, h_dec), self.window_limit)
+    raw = gradients.limit(linear(layer, h_dec), self.window_limit)
     return attention.window(raw, size, *self.image_shape[:2])
 
   def _linear(self, name: str, inputs: int, outputs: int, gain=1.0):

@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from draw_jax import layers as layers_lib
+from draw_jax import gradients
 
 # What the backward pass finds in memory and what it computes again. The loss and
 # its gradients are the same with all of them.
@@ -23,7 +23,7 @@ def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None):
 
   Args:
     step: (layers, state, x) -> (state, y).
-    layers: the large matrices, as `layers.tap` takes them.
+    layers: the large matrices, as `gradients.tap` takes them.
     state: a pytree of [B, ...].
     xs: [T, ...].
     remat: a name in REMAT.
@@ -56,15 +56,15 @@ def _checkpoint(step, policy=None):
 def _products(step, layers, state, xs: jax.Array, dtype):
   """A scan that keeps products, and makes the gradients of matrices after it."""
   num = len(jax.tree.leaves(state)[0])
-  layers, taps = layers_lib.tap(layers, len(xs), num, dtype)
+  layers, taps = gradients.tap(layers, len(xs), num, dtype)
   policies = jax.checkpoint_policies
   policy = policies.save_from_both_policies(
-    policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(layers_lib.PRODUCT)
+    policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(gradients.PRODUCT)
   )
 
   def tapped(state, inputs):
     x, taps = inputs
-    return step(layers_lib.tapped(layers, taps), state, x)
+    return step(gradients.tapped(layers, taps), state, x)
 
   return jax.lax.scan(_checkpoint(tapped, policy), state, (xs, taps))
 

@@ -1,0 +1,124 @@
+"""Gradients made in other ways than by differentiating the computation as it stands.
+
+Letters of the shapes: I inputs, O outputs; others as in `draw_jax.attention`.
+Only reverse mode goes through taps and limits.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+PRODUCT = 'product'  # name of tapped products, for the policies of `jax.checkpoint`
+
+
+def tap(layers, steps: int, num: int, dtype=None):
+  """Takes the gradients of matrices out of a scan over time-steps.
+
+  Differentiated, a scan adds to the gradient of a matrix at each of its steps: a
+  thin product and a pass over memory as large as the matrix. With taps it hands
+  out, as gradients of arrays of zeros, what goes into the matrix and what comes
+  back at every step, and one product makes the same sum of them all.
+
+  Args:
+    layers: a tree of parameters for `layers.linear` or `layers.lstm`, each to be applied to
+      [B, I] exactly once in a step.
+    steps: T.
+    num: B.
+    dtype: the one given to `layers.linear` or `layers.lstm`.
+
+  Returns:
+    The same layers, and taps to scan over, a tree of [T, B, ...]. The step gives
+    both to `tapped`.
+  """
+  is_layer = lambda node: 'kernel' in node  # noqa: E731
+  taps = jax.tree.map(lambda p: _taps(dtype, (steps, num), p['kernel']), layers, is_leaf=is_layer)
+  fixed = lambda p: {**p, 'kernel': jax.lax.stop_gradient(p['kernel'])}  # noqa: E731
+  return jax.tree.map(fixed, layers, is_leaf=is_layer), taps
+
+
+def tapped(layers, taps):
+  """Layers as `tap` gave them, with the taps of one step."""
+  return jax.tree.map(
+    lambda p, t: {**p, 'taps': t}, layers, taps, is_leaf=lambda node: 'kernel' in node
+  )
+
+
+def product(dtype, x: jax.Array, kernel: jax.Array) -> jax.Array:
+  """[..., I] times [I, O], multiplied in `dtype` and summed in the kernel's type."""
+  total = kernel.dtype
+  if dtype is not None:
+    x, kernel = x.astype(dtype), kernel.astype(dtype)
+  return jnp.dot(x, kernel, preferred_element_type=total)
+
+
+def tapped_product(dtype, x: jax.Array, kernel: jax.Array, taps) -> jax.Array:
+  """`product` of [B, I], with the taps of one step for the gradient of the kernel."""
+  return checkpoint_name(_tapped(dtype, x, kernel, taps), PRODUCT)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _tapped(dtype, x, kernel, taps):
+  """`product`; the taps, which have no effect, get x and the product's gradient."""
+  del taps
+  return product(dtype, x, kernel)
+
+
+def _tapped_forward(dtype, x, kernel, taps):
+  return _tapped(dtype, x, kernel, taps), (x, kernel)
+
+
+def _tapped_backward(dtype, kept, change):
+  x, kernel = kept
+  (back,) = jax.vjp(lambda x: product(dtype, x, kernel), x)[1](change)
+  return back, None, (x, change)
+
+
+_tapped.defvjp(_tapped_forward, _tapped_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _taps(dtype, shape, kernel):
+  """Zeros [T, B, I] and [T, B, O], whose gradients make that of the kernel."""
+  del dtype
+  return tuple(jnp.zeros((*shape, size), kernel.dtype) for size in kernel.shape)
+
+
+def _taps_forward(dtype, shape, kernel):
+  return _taps(dtype, shape, kernel), kernel
+
+
+def _taps_backward(dtype, shape, kernel, changes):
+  del shape
+  x, change = (a.reshape(-1, a.shape[-1]) for a in changes)
+  return jax.vjp(lambda kernel: product(dtype, x, kernel), kernel)[1](change)
+
+
+_taps.defvjp(_taps_forward, _taps_backward)
+
+
+def limit(x: jax.Array, norm: float) -> jax.Array:
+  """Gives x [..., I]; its gradient is shortened to this norm along I where it is longer.
+
+  A norm of 0 sets no limit.
+  """
+  return _limited(norm, x) if norm else x
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _limited(norm, x):
+  del norm
+  return x
+
+
+def _limited_forward(norm, x):
+  return _limited(norm, x), None
+
+
+def _limited_backward(norm, kept, change):
+  del kept
+  return (change * jnp.minimum(1, norm / jnp.linalg.norm(change, axis=-1, keepdims=True)),)
+
+
+_limited.defvjp(_limited_forward, _limited_backward)
