@@ -8,7 +8,7 @@ from training_support import ROOT
 LAUNCH = ROOT / 'launch'
 # As far as the training binary goes until its processes have found each other.
 JOIN = """
-import json, sys, jax
+import json, os, sys, jax
 from absl import flags
 from draw_jax import binary, sharding
 binary.define_process_flags()
@@ -16,7 +16,9 @@ values = flags.FLAGS
 rest = values(sys.argv, known_only=True)[1:]
 sharding.start_processes(values.coordinator_address, values.num_processes, values.process_id)
 gpus = jax.config.read('jax_cuda_visible_devices')
-print(json.dumps([jax.process_index(), jax.process_count(), gpus, rest]), flush=True)
+line = json.dumps([jax.process_index(), jax.process_count(), gpus, rest])
+# In one piece: another process writes to the same pipe.
+os.write(1, f'{line}\\n'.encode())
 """
 
 
