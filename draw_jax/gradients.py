@@ -22,8 +22,8 @@ def tap(layers, steps: int, num: int, dtype=None):
   back at every step, and one product makes the same sum of them all.
 
   Args:
-    layers: a tree of parameters for `layers.linear` or `layers.lstm`, each to be applied to
-      [B, I] exactly once in a step.
+    layers: parameters for `layers.linear` or `layers.lstm` by name, each to be
+      applied to [B, I] exactly once in a step.
     steps: T.
     num: B.
     dtype: the one given to `layers.linear` or `layers.lstm`.
@@ -32,17 +32,14 @@ def tap(layers, steps: int, num: int, dtype=None):
     The same layers, and taps to scan over, a tree of [T, B, ...]. The step gives
     both to `tapped`.
   """
-  is_layer = lambda node: 'kernel' in node  # noqa: E731
-  taps = jax.tree.map(lambda p: _taps(dtype, (steps, num), p['kernel']), layers, is_leaf=is_layer)
-  fixed = lambda p: {**p, 'kernel': jax.lax.stop_gradient(p['kernel'])}  # noqa: E731
-  return jax.tree.map(fixed, layers, is_leaf=is_layer), taps
+  taps = {name: _taps(dtype, (steps, num), p['kernel']) for name, p in layers.items()}
+  stop = jax.lax.stop_gradient
+  return {name: {**p, 'kernel': stop(p['kernel'])} for name, p in layers.items()}, taps
 
 
 def tapped(layers, taps):
   """Layers as `tap` gave them, with the taps of one step."""
-  return jax.tree.map(
-    lambda p, t: {**p, 'taps': t}, layers, taps, is_leaf=lambda node: 'kernel' in node
-  )
+  return {name: {**p, 'taps': taps[name]} for name, p in layers.items()}
 
 
 def product(dtype, x: jax.Array, kernel: jax.Array) -> jax.Array:

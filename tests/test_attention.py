@@ -120,6 +120,16 @@ def test_x_is_the_column_and_y_the_row(shape):
   assert (f_y.argmax(), f_x.argmax()) == (row, column)
 
 
+def test_one_picture_through_many_windows():
+  rng = np.random.default_rng(0)
+  picture, raw = rng.uniform(size=(5, 7, 2)), rng.normal(size=(4, 5), scale=0.3)
+  window = attention.window(jnp.asarray(raw), 3, 5, 7)
+  many = attention.read(jnp.asarray(picture), window, 3)
+  for patch, numbers in zip(many, raw, strict=True):
+    expected = reference.read(picture, reference.window(numbers, 3, 5, 7), 3)
+    assert_close(patch, expected, TOLERANCE['float32'])
+
+
 def test_patches_have_rows_first():
   """Fails if a patch is transposed: filters on whole pixels copy an oblong corner."""
   image = some(0, 'float32', 6, 9, 2)
