@@ -54,8 +54,9 @@ def default() -> config_dict.ConfigDict:
   config.optimizer = section = config_dict.ConfigDict()  # Adam
   section.learning_rate = 2e-3  # at its highest
   section.warmup_steps = 200  # linear rise to it
-  section.schedule = 'cosine'  # to the end of the run; or 'constant'
-  section.final_fraction = 0.02  # of the learning rate, at the end of the cosine
+  section.schedule = 'cosine'  # to the end of the run; or 'constant' or 'trapezoid'
+  section.fall_fraction = 0.25  # last part of the run, in which the trapezoid falls
+  section.final_fraction = 0.02  # of the learning rate, at the end of cosine or trapezoid
   section.clip_norm = 100.0  # of the whole gradient of the mean loss; 0: never clip
   section.beta1 = 0.9  # memory of the mean of gradients
   section.beta2 = 0.999  # memory of their squares
@@ -144,7 +145,7 @@ def validate(config) -> None:
     _above_zero(config, name)
   for name in ('optimizer.beta1', 'optimizer.beta2', 'optimizer.ema_decay'):
     _between(config, name, 0, 1, including_upper=False)
-  for name in ('optimizer.final_fraction', 'rollback_scale'):
+  for name in ('optimizer.fall_fraction', 'optimizer.final_fraction', 'rollback_scale'):
     _between(config, name, 0, 1)
   _validate_curriculum(config.train)
 

@@ -24,7 +24,7 @@ def linear(params, x: jax.Array, dtype=None) -> jax.Array:
   """
   kernel, bias = params['kernel'], params['bias']
   if 'taps' in params:
-    return gradients.tapped_product(dtype, x, kernel, params['taps']) + bias
+    return gradients.tapped_product(dtype, x, params) + bias
   return gradients.product(dtype, x, kernel) + bias
 
 

@@ -4,19 +4,27 @@ import jax
 import jax.numpy as jnp
 import optax
 
-SCHEDULES = ('cosine', 'constant')
+SCHEDULES = ('cosine', 'constant', 'trapezoid')
 
 
 def schedule(config, num_steps: int) -> optax.Schedule:
-  """The learning rate at each step: a linear warm-up, then constant or a cosine.
+  """The learning rate at each step: a linear warm-up, then one of `SCHEDULES`.
+
+  The cosine falls all the time. The trapezoid is constant and then falls in a line
+  over the last `fall_fraction` of the run: up to there it does not depend on the
+  length of the run, which can be chosen late and made longer from a checkpoint.
 
   Args:
     config: the `optimizer` section.
-    num_steps: of the whole run; the cosine ends there.
+    num_steps: of the whole run; the cosine and the trapezoid end there.
   """
   peak, warmup = config.learning_rate, min(config.warmup_steps, num_steps)
   if config.schedule == 'cosine':
     rest = optax.cosine_decay_schedule(peak, max(num_steps - warmup, 1), config.final_fraction)
+  elif config.schedule == 'trapezoid':
+    fall = min(round(config.fall_fraction * num_steps), num_steps - warmup)
+    begin = num_steps - warmup - fall
+    rest = optax.linear_schedule(peak, config.final_fraction * peak, fall, begin)
   else:
     rest = optax.constant_schedule(peak)
   # From peak / warmup, not from zero: the first step moves too.

@@ -29,6 +29,29 @@ def test_constant_schedule_and_no_warmup(config):
   np.testing.assert_allclose([rate(0), rate(1), rate(99)], 2e-3, rtol=1e-6)
 
 
+def test_trapezoid(config):
+  config.schedule = 'trapezoid'
+  rates = np.array([optimizer.schedule(config, 200)(step) for step in range(201)])
+  np.testing.assert_allclose(rates[:10], 2e-3 * np.arange(1, 11) / 10, rtol=1e-5)
+  np.testing.assert_allclose(rates[10:151], 2e-3, rtol=1e-5)
+  expected = 2e-3 * (1 - 0.98 * np.arange(51) / 50)
+  np.testing.assert_allclose(rates[150:], expected, rtol=1e-4)
+
+
+def test_trapezoid_of_a_longer_run_begins_the_same(config):
+  config.schedule = 'trapezoid'
+  short, long = optimizer.schedule(config, 200), optimizer.schedule(config, 400)
+  assert all(float(short(step)) == float(long(step)) for step in range(150))
+
+
+@pytest.mark.parametrize('fraction', [0.0, 1.0])
+def test_trapezoid_that_falls_never_or_always(config, fraction):
+  config.update({'schedule': 'trapezoid', 'fall_fraction': fraction})
+  rate = optimizer.schedule(config, 100)
+  expected = [2e-3, 2e-3 * (1 - fraction * 0.98 * 0.5), 2e-3 * (1 - fraction * 0.98)]
+  assert [float(rate(step)) for step in (9, 55, 100)] == pytest.approx(expected)
+
+
 def test_run_shorter_than_its_warmup(config):
   assert float(optimizer.schedule(config, 3)(2)) == pytest.approx(2e-3)
 
