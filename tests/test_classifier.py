@@ -9,7 +9,6 @@ import reference
 from jax.flatten_util import ravel_pytree
 from reference import TOLERANCE, assert_close, both_precisions
 
-from draw_jax import gradients as gradients_lib
 from draw_jax.classifier import DifferentiableRAM, Start
 
 B, T, D, K = 3, 4, 5, 4
@@ -149,16 +148,6 @@ def test_rematerialisation_changes_nothing():
     assert_close(gradients(model.clone(remat='products'), params, x), expected, 1e-10)
     with pytest.raises(ValueError, match='remat'):
       gradients(model.clone(remat='nothing'), params, x)
-
-
-@pytest.mark.parametrize('limit', [0.5, 2.0, 0.0])
-def test_limited_gradients(limit):
-  """The value passes; of its gradient every row is as long as the limit at most."""
-  x = np.array([[[3.0, -4.0]], [[0.3, 0.4]], [[0.0, 0.0]]])  # norms 5, 0.5, 0
-  value, back = jax.vjp(lambda x: gradients_lib.limit(x, limit), jnp.asarray(x))
-  np.testing.assert_array_equal(value, x.astype(np.float32))
-  factors = np.minimum(1, (limit or np.inf) / np.array([5, 0.5, 1]))
-  np.testing.assert_allclose(back(jnp.asarray(x))[0], x * factors[:, None, None], rtol=1e-6)
 
 
 def test_the_gradient_of_a_window_is_limited():

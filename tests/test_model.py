@@ -5,89 +5,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
-from jax.extend.core import jaxpr_as_fun
 from jax.flatten_util import ravel_pytree
+from model_support import (
+  BOTH_KINDS,
+  CASES,
+  FAST,
+  B,
+  D,
+  T,
+  Z,
+  build,
+  compiled,
+  decode,
+  edit,
+  infer,
+  inputs,
+  random_params,
+)
 from reference import TOLERANCE, assert_close, both_precisions
 
 import draw_jax
-from draw_jax.model import REMAT, linear, lstm
-
-B, T, Z, D = 3, 5, 4, 5  # T is no multiple of a whole number of steps near its root
-
-CASES = {
-  'oblong': {'image_shape': (5, 7, 1), 'read_size': 2, 'write_size': 3},
-  'colour': {'image_shape': (6, 4, 3), 'read_size': 3, 'write_size': 2},
-  'one filter': {'image_shape': (4, 4, 2), 'read_size': 1, 'write_size': 4},
-  'whole': {'image_shape': (3, 5, 1), 'attention': False},
-  'whole colour': {'image_shape': (4, 3, 3), 'attention': False},
-}
-BOTH_KINDS = ['oblong', 'whole colour']
-
-# These programs run once: compiling them well takes longer than running them.
-FAST = {'xla_backend_optimization_level': 0}
-
-
-def build(case='oblong', param_dtype='float32', **more):
-  # Its own number of steps is not the one that the tests run.
-  sizes = {'steps': T - 1, 'hidden': D, 'latent': Z} | CASES[case]
-  return draw_jax.DRAW(param_dtype=param_dtype, **(sizes | more))
-
-
-@functools.cache
-def random_params(model):
-  """Parameters without a zero among them, initial states and biases too."""
-  rng = np.random.default_rng(0)
-  picture = jnp.zeros((1, *model.image_shape))
-  shapes = jax.eval_shape(model.init, jax.random.key(0), picture, jax.random.key(0))['params']
-
-  def draw(leaf):
-    scale = leaf.shape[0] ** -0.5 if leaf.ndim == 2 else 0.5
-    return (scale * rng.normal(size=leaf.shape)).astype(leaf.dtype)
-
-  return jax.tree.map(draw, shapes)
-
-
-def inputs(model):
-  """Pictures, the first of them binary, and noise."""
-  rng = np.random.default_rng(1)
-  x = rng.uniform(size=(B, *model.image_shape)).astype(model.param_dtype)
-  x[0] = np.round(x[0])
-  return x, rng.normal(size=(T, B, Z)).astype(model.param_dtype)
-
-
-@functools.cache
-def compiled(model, method, trace):
-  apply = functools.partial(model.apply, method=method, trace=trace)
-  return jax.jit(apply, compiler_options=FAST)
-
-
-def paper(window) -> np.ndarray:
-  """[T, B, 5] in the paper's coordinates, which count pixels from 1."""
-  x, y, *others = map(np.asarray, window)
-  return np.stack([x + 1, y + 1, *others], -1)
-
-
-def flatten(trace, **others) -> dict:
-  """A trace and other results by the names of the reference's."""
-  windows = {name: getattr(trace, name) for name in ('write', 'read')}
-  windows = {name: paper(window) for name, window in windows.items() if window is not None}
-  return {'canvases': trace.canvas, **windows, **others}
-
-
-def infer(model, params, x, noise) -> dict:
-  terms = compiled(model, 'infer', True)({'params': params}, x, noise)
-  return flatten(**terms._asdict(), loss=terms.loss)
-
-
-def decode(model, params, latents) -> dict:
-  canvas, trace = compiled(model, 'decode', True)({'params': params}, latents)
-  return flatten(trace, canvas=canvas)
-
-
-def edit(params, *path, to):
-  """Parameters with one array replaced by `to` of it."""
-  first, *rest = path
-  return {**params, first: edit(params[first], *rest, to=to) if rest else to(params[first])}
+from draw_jax.model import linear, lstm
 
 
 def compare(actual: dict, expected: dict, dtype):
@@ -269,76 +207,6 @@ def test_kl_is_summed_over_latents_and_steps(case):
   np.testing.assert_allclose(terms.kl, np.full((T, B), sum(latents)), rtol=1e-6)
   expected = terms.reconstruction + T * sum(latents)
   np.testing.assert_allclose(terms.loss, expected, rtol=1e-6)
-
-
-def loss_and_gradients(model, params, x, noise, loop=False):
-  def loss(params, x, noise):
-    return model.apply({'params': params}, x, noise, method='infer').loss.mean()
-
-  def flat(params, x, noise):
-    return ravel_pytree(jax.value_and_grad(loss)(params, x, noise))[0]
-
-  if loop:  # JAX unrolls a scan where it may not compile
-    with jax.disable_jit():
-      program = jax.make_jaxpr(flat)(params, x, noise)
-    assert 'scan' not in str(program)
-    unrolled = jax.jit(jaxpr_as_fun(program), compiler_options=FAST)
-    return unrolled(*jax.tree.leaves((params, x, noise)))[0]
-  return jax.jit(flat, compiler_options=FAST)(params, x, noise)
-
-
-@functools.cache
-def kept(case):
-  """The model that keeps all values for its gradients, arguments and what they give."""
-  model = build(case, 'float64', remat='none')
-  given = random_params(model), *inputs(model)
-  return model, given, loss_and_gradients(model, *given)
-
-
-@pytest.mark.parametrize('remat', sorted({*REMAT} - {'none'}))
-@pytest.mark.parametrize('case', BOTH_KINDS)
-def test_rematerialisation_changes_nothing(case, remat):
-  with jax.enable_x64(True):
-    model, given, expected = kept(case)
-    assert_close(loss_and_gradients(model.clone(remat=remat), *given), expected, 1e-10)
-
-
-@pytest.mark.parametrize('case', BOTH_KINDS)
-def test_a_python_loop_gives_the_same(case):
-  with jax.enable_x64(True):
-    model, given, expected = kept(case)
-    assert_close(loss_and_gradients(model, *given, loop=True), expected, 1e-10)
-
-
-@pytest.mark.parametrize('case', BOTH_KINDS)
-def test_bfloat16_is_near_float32(case):
-  """Only products are rounded: gradients and results are float32, as parameters are."""
-  model = build(case, dtype=jnp.bfloat16)
-  given = random_params(model), *inputs(model)
-  rough, fine = (infer(m, *given) for m in (model, build(case)))
-  np.testing.assert_allclose(rough['loss'], fine['loss'], rtol=0.02)
-  assert (rough['loss'] != fine['loss']).all()
-  rounded, exact = (loss_and_gradients(m, *given) for m in (model, build(case)))
-  assert 0 < np.linalg.norm(rounded - exact) < 0.03 * np.linalg.norm(exact)
-  for leaf in (*jax.tree.leaves(given[0]), *rough.values(), rounded):
-    assert leaf.dtype == np.float32
-    assert np.isfinite(leaf).all()
-
-
-def test_gradients_of_windows_are_limited():
-  model = build()
-  params, (x, noise) = random_params(model), inputs(model)
-
-  def biases(limit):
-    def loss(params):
-      limited = model.clone(window_limit=limit)
-      return limited.apply({'params': params}, x, noise, method='infer').loss.sum()
-
-    grads = jax.jit(jax.grad(loss), compiler_options=FAST)(params)
-    return [np.linalg.norm(grads[name]['bias']) for name in ('read_window', 'write_window')]
-
-  for limited, free in zip(biases(1e-4), biases(0.0), strict=True):
-    assert 0 < limited <= 1.001e-4 * noise.shape[0] * noise.shape[1] < 0.1 * free
 
 
 OTHER = draw_jax.Start(
