@@ -25,9 +25,9 @@ from draw_jax.step import State
 
 _CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
 # Sections that must stay as they are for a run to be continued, but for what matters
-# only before its first step, or only to memory.
+# only before its first step, or only to how gradients are computed.
 _FIXED = ('data.', 'model.')
-_FREE = ('model.start.', 'model.remat')
+_FREE = ('model.start.', 'model.remat', 'model.dtype', 'model.window_limit')
 # Added to the rank of a checkpoint for each phase of the curriculum still to come.
 _PHASE = 1e9
 

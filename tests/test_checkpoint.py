@@ -220,11 +220,15 @@ def test_other_changes_are_reported(workdir):
   config = support.tiny_config('images.npy')
   config.optimizer.learning_rate = 0.5
   config.train.curriculum = ((1, 2),)
+  config.model.dtype = 'bfloat16'
   config.model.remat = 'segments'
   config.model.start.write_scale = 3.0
+  config.model.window_limit = 30.0
   assert checkpoint.claim(workdir, config) == {
+    'model.dtype': ('float32', 'bfloat16'),
     'model.remat': ('products', 'segments'),
     'model.start.write_scale': (2.0, 3.0),
+    'model.window_limit': (0.0, 30.0),
     'optimizer.learning_rate': (2e-3, 0.5),
     'train.curriculum': ((), ((1, 2),)),
   }
