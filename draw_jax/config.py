@@ -57,6 +57,9 @@ def default() -> config_dict.ConfigDict:
   section.schedule = 'cosine'  # to the end of the run; or 'constant' or 'trapezoid'
   section.fall_fraction = 0.25  # last part of the run, in which the trapezoid falls
   section.final_fraction = 0.02  # of the learning rate, at the end of cosine or trapezoid
+  # Adam moves every weight by the learning rate at most, and so the five numbers that place a
+  # window by that times hundreds of hidden units: pixels at a step.
+  section.window_rate = 1.0  # factor on the learning rate of the layers that place windows
   section.clip_norm = 100.0  # of the whole gradient of the mean loss; 0: never clip
   section.beta1 = 0.9  # memory of the mean of gradients
   section.beta2 = 0.999  # memory of their squares
@@ -139,7 +142,8 @@ def validate(config) -> None:
                'log.every_steps'):  # fmt: skip
     _at_least(config, name, 1)
   for name in ('train.num_steps', 'train.kl_warmup_steps', 'optimizer.warmup_steps',
-               'optimizer.clip_norm', 'optimizer.weight_decay', 'max_rollbacks'):  # fmt: skip
+               'optimizer.clip_norm', 'optimizer.weight_decay', 'optimizer.window_rate',
+               'max_rollbacks'):  # fmt: skip
     _at_least(config, name, 0)
   for name in ('optimizer.learning_rate', 'train.epochs', 'eval.every_epochs'):
     _above_zero(config, name)

@@ -35,14 +35,14 @@ def schedule(config, num_steps: int) -> optax.Schedule:
 def create(config, learning_rate: optax.Schedule) -> optax.GradientTransformation:
   """Clipping by global norm, Adam, and weight decay on the matrices only.
 
-  The chain has the same state whatever the values, so that a run can be resumed
-  with other ones.
+  It has the same state whatever the values, so that a run can be resumed with
+  other ones.
 
   Args:
     config: the `optimizer` section.
     learning_rate: see `schedule`.
   """
-  return optax.chain(
+  chain = optax.chain(
     optax.clip_by_global_norm(config.clip_norm or float('inf')),
     optax.adamw(
       learning_rate,
@@ -52,6 +52,13 @@ def create(config, learning_rate: optax.Schedule) -> optax.GradientTransformatio
       mask=_kernels,
     ),
   )
+
+  def update(gradients, state, params):
+    updates, state = chain.update(gradients, state, params)
+    slower = lambda path, u: config.window_rate * u if _places_a_window(path) else u  # noqa: E731
+    return jax.tree_util.tree_map_with_path(slower, updates), state
+
+  return optax.GradientTransformation(chain.init, update)
 
 
 def average(ema, params, step: jax.Array, decay: float):
@@ -74,3 +81,7 @@ def _kernels(params):
   return jax.tree_util.tree_map_with_path(
     lambda path, _: isinstance(path[-1], jax.tree_util.DictKey) and path[-1].key == 'kernel', params
   )
+
+
+def _places_a_window(path) -> bool:
+  return any('window' in str(getattr(key, 'key', '')) for key in path)

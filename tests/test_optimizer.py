@@ -70,6 +70,18 @@ def test_weight_decay_is_on_matrices_only(config):
   assert not np.any(updates['a']['bias']) and not np.any(updates['canvas'])
 
 
+def test_layers_that_place_windows_are_slower(config):
+  layer = {'kernel': jnp.zeros((2, 3)), 'bias': jnp.zeros(3)}
+  params = {name: layer for name in ('window', 'read_window', 'write', 'decoder')}
+  grads = jax.tree.map(jnp.ones_like, params)
+  plain = update(config, grads, params)
+  config.window_rate = 0.25
+  slower = update(config, grads, params)
+  for name, factor in (('window', 0.25), ('read_window', 0.25), ('write', 1), ('decoder', 1)):
+    for part in layer:
+      np.testing.assert_allclose(slower[name][part], factor * plain[name][part], rtol=1e-6)
+
+
 def test_clipping(config):
   """Adam forgets the scale of a constant gradient: look at its moments."""
   params = {'kernel': jnp.zeros(4)}
