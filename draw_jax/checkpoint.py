@@ -20,7 +20,7 @@ from ml_collections import config_dict
 from orbax.checkpoint import v1 as ocp
 
 from draw_jax import config as config_lib
-from draw_jax.errors import UserError
+from draw_jax.errors import UserError, first_line
 from draw_jax.step import State
 
 _CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
@@ -98,34 +98,45 @@ class Checkpoints:
       )
     )
 
-  def restore(self, like: State, sharding) -> tuple[State, dict] | None:
+  def restore(self, like: State, sharding, image_shape) -> tuple[State, dict] | None:
     """The newest readable state and its `progress`.
 
-    Those that cannot be read are moved aside with a warning. None if there is no
+    Newer ones that cannot be read are moved aside with a warning. None if there is no
     checkpoint at all.
 
     Args:
       like: arrays or their shapes and types, as saved.
       sharding: of each array, on whichever devices there are now.
+      image_shape: of the data; another one than `progress` has is refused.
     """
     steps = [c.step for c in self._checkpointer.checkpoints]
     abstract = _abstract(_parts(like), sharding)
+    unreadable = []
     for step in reversed(steps):
       try:
-        parts, metadata = _read(self._checkpointer, step, abstract)
+        metadata = self._checkpointer.checkpointables_metadata(step).custom_metadata
+        there = tuple(metadata['progress']['image_shape'])
+        parts = _read(self._checkpointer, step, abstract) if there == image_shape else None
       except Exception as error:
         logging.warning(
-          'checkpoint %s cannot be read and is passed over: %s', self.path(step), _first_line(error)
+          'checkpoint %s cannot be read and is passed over: %s', self.path(step), first_line(error)
         )
-        self._put_aside(step)
+        unreadable.append(step)
         continue
+      if parts is None:
+        raise UserError(
+          f'{self._folder.parent} holds a run with pictures of {_sizes(there)}, and those of the '
+          f'data are {_sizes(image_shape)}: give another --workdir, or the same pictures.'
+        )
+      for newer in unreadable:
+        self._put_aside(newer)
       rest = parts['rest']
       state = State(params=parts['params'], ema=parts['ema'], **rest)
       return state, metadata['progress']
     if steps:
       raise UserError(
-        f'none of the checkpoints in {self._folder} can be read; they are now in '
-        f'{self._folder.parent / _DAMAGED}. Start again to train from the beginning.'
+        f'none of the checkpoints in {self._folder} can be read. If they are damaged, move that '
+        'folder away to train from the beginning.'
       )
     return None
 
@@ -172,7 +183,7 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
   """
   path = pathlib.Path(workdir) / _CONFIG
   changed = {}
-  if path.exists() and _steps(path.parent):
+  if _is_there(path) and _steps(path.parent):
     changed = config_lib.differences(config_lib.from_json(path.read_text()), config)
     fixed = [
       f'{k}: {a} there, {b} now'
@@ -217,7 +228,7 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     ema: the moving average of the parameters, or the parameters themselves.
   """
   workdir = pathlib.Path(workdir).absolute()
-  if not (workdir / _CONFIG).exists():
+  if not _is_there(workdir / _CONFIG):
     what = 'holds no training run' if workdir.is_dir() else 'does not exist'
     raise UserError(f'{workdir} {what}: give the --workdir of draw_jax.train.')
   if not _steps(workdir):
@@ -226,15 +237,15 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     found = _choose(checkpointer.checkpoints, which, workdir)
     name = 'ema' if ema else 'params'
     try:
-      arrays = checkpointer.checkpointables_metadata(found.step).metadata[name]
+      about = checkpointer.checkpointables_metadata(found.step)
+      arrays, progress = about.metadata[name], about.custom_metadata['progress']
       here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-      parts, metadata = _read(checkpointer, found.step, {name: _abstract(arrays, here)})
+      parts = _read(checkpointer, found.step, {name: _abstract(arrays, here)})
     except Exception as error:
       raise UserError(
-        f'checkpoint {found.path} cannot be read ({_first_line(error)}): choose another of '
+        f'checkpoint {found.path} cannot be read ({first_line(error)}): choose another of '
         f'{_names(checkpointer.checkpoints)}.'
       ) from error
-  progress = metadata['progress']
   return Loaded(
     config=config_lib.from_json((workdir / _CONFIG).read_text()),
     params=parts[name],
@@ -279,6 +290,13 @@ def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
   return by_step[int(which)]
 
 
+def _is_there(path: pathlib.Path) -> bool:
+  try:
+    return path.exists()
+  except OSError as error:  # such as a folder of someone else
+    raise UserError(f'cannot look into {path.parent}: {error.strerror}.') from error
+
+
 def _write(path: pathlib.Path, text: str) -> None:
   partial = path.with_suffix('.tmp')
   partial.write_text(text)
@@ -291,6 +309,10 @@ def _steps(workdir: pathlib.Path) -> list[int]:
   return (
     sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
   )
+
+
+def _sizes(image_shape) -> str:
+  return ' x '.join(map(str, image_shape))
 
 
 def _names(checkpoints) -> str:
@@ -307,14 +329,14 @@ def _abstract(tree, sharding):
   return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree)
 
 
-def _read(checkpointer, step: int, abstract: dict[str, Any]) -> tuple[dict[str, Any], dict]:
-  """Some parts of a checkpoint and its metadata; raises if either is damaged."""
+def _read(checkpointer, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+  """Some parts of a checkpoint; raises if it is damaged."""
   metadata = checkpointer.checkpointables_metadata(step).custom_metadata
   parts = checkpointer.load_checkpointables(step, abstract)
   for name, part in parts.items():
     if _checksum(part) != metadata['checksums'][name]:
       raise ValueError(f'the checksum of {name!r} is wrong')
-  return parts, metadata
+  return parts
 
 
 def _checksum(tree) -> int:
@@ -325,8 +347,3 @@ def _checksum(tree) -> int:
       leaf = jax.random.key_data(leaf)
     checksum = zlib.crc32(np.ascontiguousarray(leaf), checksum)
   return checksum
-
-
-def _first_line(error: Exception) -> str:
-  line = next(iter(str(error).splitlines()), '') or type(error).__name__
-  return line if len(line) < 160 else line[:157] + '...'

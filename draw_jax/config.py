@@ -141,7 +141,7 @@ def validate(config) -> None:
                'checkpoint.every_steps', 'checkpoint.keep_latest', 'checkpoint.keep_best',
                'log.every_steps'):  # fmt: skip
     _at_least(config, name, 1)
-  for name in ('train.num_steps', 'train.kl_warmup_steps', 'optimizer.warmup_steps',
+  for name in ('train.num_steps', 'train.seed', 'train.kl_warmup_steps', 'optimizer.warmup_steps',
                'optimizer.clip_norm', 'optimizer.weight_decay', 'optimizer.window_rate',
                'max_rollbacks'):  # fmt: skip
     _at_least(config, name, 0)
@@ -152,6 +152,8 @@ def validate(config) -> None:
   for name in ('optimizer.fall_fraction', 'optimizer.final_fraction', 'rollback_scale'):
     _between(config, name, 0, 1)
   _validate_curriculum(config.train)
+  if config.eval.split == 'train':
+    raise UserError('eval.split=train is what is trained on: give another split, such as valid.')
 
 
 def validate_for(config, image_shape: tuple[int, int, int], devices: int) -> None:
@@ -250,6 +252,14 @@ def _module_defaults(module) -> dict:
 
 def _validate_model(section) -> None:
   """Checks the fields that there are; which these are depends on the model's name."""
+  own = _module_defaults(MODELS[section.name])
+  for there, accepted in ((section, own), (section.get('start', {}), own.get('start', {}))):
+    for name in there:
+      if name != 'name' and name not in accepted:
+        raise UserError(
+          f'model.name={section.name!r} has no field {name!r}: choose an experiment with this '
+          'model, which brings the whole section; the name alone does not change it.'
+        )
   for name in ('steps', 'hidden', 'latent', 'features', 'read_size', 'write_size', 'scales',
                'filters', 'filter_size', 'stride'):  # fmt: skip
     if section.get(name, 1) < 1:
@@ -261,8 +271,8 @@ def _validate_model(section) -> None:
   for name, value in sizes.items():
     if not value > 0 and name not in ('start.forget_bias', 'start.own_glimpse_scale'):
       raise UserError(f'model.{name}={value} must be above 0.')
-  if not section.get('window_limit', 0) >= 0:
-    raise UserError(f'model.window_limit={section.window_limit} must be at least 0.')
+  if not 0 <= section.get('window_limit', 0) < float('inf'):
+    raise UserError(f'model.window_limit={section.window_limit} must be a number of at least 0.')
   accepted = {'output': distributions.OUTPUTS, 'dtype': DTYPES, 'remat': recurrence.REMAT}
   for name, names in accepted.items():
     if name in section:
@@ -274,8 +284,9 @@ def _validate_curriculum(section) -> None:
   valid = all(
     isinstance(pair, tuple | list)
     and len(pair) == 2
-    and int(pair[0]) == pair[0] >= 1
-    and pair[1] > 0
+    and all(isinstance(number, int | float) for number in pair)
+    and pair[0] % 1 == 0 < pair[0]
+    and 0 < pair[1] < float('inf')
     for pair in pairs
   )
   if not valid:
@@ -305,8 +316,8 @@ def _get(config, name: str):
 
 def _at_least(config, name: str, minimum) -> None:
   value = _get(config, name)
-  if not value >= minimum:
-    raise UserError(f'{name}={value} must be at least {minimum}.')
+  if not minimum <= value < float('inf'):
+    raise UserError(f'{name}={value} must be a number of at least {minimum}.')
 
 
 def _above_zero(config, name: str) -> None:

@@ -49,5 +49,6 @@ def keep_memory() -> None:
   """
   mallopt = getattr(ctypes.CDLL(None), 'mallopt', None) if os.name == 'posix' else None
   if mallopt:
-    for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
-      mallopt(parameter, 2**31 - 1)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    # The larger is refused by older versions.
+    mallopt(_M_MMAP_THRESHOLD, 2**31 - 1) or mallopt(_M_MMAP_THRESHOLD, 2**25)

@@ -6,3 +6,9 @@ class UserError(Exception):
 
   The message has one or two lines: what was given, what is accepted, what to do.
   """
+
+
+def first_line(error: Exception) -> str:
+  """The first line of an error's message, shortened, for a message of our own."""
+  line = next(iter(str(error).splitlines()), '') or type(error).__name__
+  return line if len(line) < 160 else line[:157] + '...'

@@ -4,12 +4,14 @@ r"""Evaluates a trained model on a whole split.
         --output=runs/mnist/test.json
     python -m draw_jax.evaluate --model=mnist
 
-prints the bound of Eq. 12 and importance-weighted bounds (for classifiers: the error
-rate) with their standard errors, and writes them as JSON: see `draw_jax.report`.
+prints the bound of Eq. 12 and importance-weighted bounds with their standard errors (for
+classifiers: the error rate with its 95 % interval), and writes them as JSON: see
+`draw_jax.report`.
 `--steps=1,2,4,8,16,32,64` gives the bound against the number of glimpses. Ctrl-C prints
 what there is so far, marked as partial, and writes OUTPUT.partial.json.
 """
 
+import dataclasses
 import os
 import pathlib
 import signal
@@ -25,7 +27,11 @@ _MODEL = flags.DEFINE_string(
 )
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _EMA = flags.DEFINE_bool('ema', True, 'The moving average of the parameters, or they themselves.')
-_SPLIT = flags.DEFINE_string('split', 'test', 'Of the dataset that the model was trained on.')
+_SPLIT = flags.DEFINE_string(
+  'split',
+  None,
+  'Of the dataset trained on. Default: test, or where there is none that of validation.',
+)
 _STEPS = flags.DEFINE_list('steps', [], 'T, one or several; that of training if left out.')
 _SAMPLES = flags.DEFINE_list(
   'importance_samples',
@@ -47,7 +53,7 @@ def main() -> int:
   output = _output()
   samples = _integers('importance_samples', _SAMPLES.value)
   options = evaluation.Options(
-    split=_SPLIT.value,
+    split=_SPLIT.value or 'test',
     steps=_integers('steps', _STEPS.value),
     importance_samples=bounds.ladder(*samples) if len(samples) == 1 else samples,
     repeats=_REPEATS.value,
@@ -62,6 +68,8 @@ def main() -> int:
       _WORKDIR.value, _MODEL.value, _CHECKPOINT.value, ema=_EMA.value
     )
     task, dataset = evaluation.open_subject(loaded, _DATA_DIR.value)
+    if _SPLIT.value is None and 'test' not in dataset.splits:
+      options = dataclasses.replace(options, split=loaded.config.eval.split)
     measured = evaluation.measure(
       task, loaded.params, dataset, options, sharding.make_mesh(), options.steps or (loaded.steps,)
     )

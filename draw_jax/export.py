@@ -1,10 +1,10 @@
 """Writes a trained model as one small file, to be kept, shared or shipped.
 
     python -m draw_jax.export --workdir=runs/mnist --output=mnist.safetensors
-    python -m draw_jax.export --workdir=runs/mnist --name=mnist
+    python -m draw_jax.export --workdir=runs/mnist --name=mine
 
-The second puts it in the package, where `--model=mnist` of every binary and
-`draw_jax.load('mnist')` find it; those over 5 MB are refused there. The config goes in
+The second puts it in the package, where `--model=mine` of every binary and
+`draw_jax.load('mine')` find it; those over 5 MB are refused there. The config goes in
 whole: with pictures of your own their path too.
 """
 

@@ -15,8 +15,6 @@ import numpy as np
 from draw_jax import attention, distributions, gradients, layers, recurrence
 from draw_jax.layers import linear, lstm
 
-REMAT = tuple(recurrence.REMAT)
-
 
 @dataclasses.dataclass(frozen=True)
 class Start:

@@ -39,7 +39,7 @@ from ml_collections import config_dict
 
 from draw_jax import checkpoint, tasks
 from draw_jax import config as config_lib
-from draw_jax.errors import UserError
+from draw_jax.errors import UserError, first_line
 from draw_jax.figures import files
 
 SUFFIX = '.safetensors'
@@ -193,7 +193,7 @@ def _read(path: pathlib.Path, label: str) -> tuple[checkpoint.Loaded, dict[str, 
   except Exception as error:  # Whatever a module makes of values that it does not know.
     raise UserError(
       f'{label} was written by draw_jax {about["exported_with"]["draw_jax"]} and describes no '
-      f'model of this version ({_first_line(error)}).'
+      f'model of this version ({first_line(error)}).'
     ) from error
   wanted = {name: _form(leaf) for name, leaf in _named(expected).items()}
   found = {name: _form(tensor) for name, tensor in tensors.items()}
@@ -227,9 +227,9 @@ def _content(path: pathlib.Path, label: str) -> tuple[dict[str, Any], dict[str, 
       about = (file.metadata() or {}).get(_KEY)
       tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
   except OSError as error:
-    raise UserError(f'cannot read {label}: {_first_line(error)}.') from error
+    raise UserError(f'cannot read {label}: {first_line(error)}.') from error
   except Exception as error:  # Besides its own errors, those of types that numpy lacks.
-    raise UserError(f'{label} is damaged or no safetensors file ({_first_line(error)}).') from error
+    raise UserError(f'{label} is damaged or no safetensors file ({first_line(error)}).') from error
   with contextlib.suppress(ValueError):
     about = json.loads(about or '{}')
   if not isinstance(about, dict) or not str(about.get('schema')).startswith('draw_jax.model/'):
@@ -280,8 +280,3 @@ def _hint(name: str, there: list[str]) -> str:
     )
   near = difflib.get_close_matches(name.lower(), there, n=1, cutoff=0.5)
   return (f'did you mean {near[0]!r}? ' if near else '') + f'There are {", ".join(there)}.'
-
-
-def _first_line(error: Exception) -> str:
-  line = next(iter(str(error).splitlines()), '') or type(error).__name__
-  return line if len(line) < 160 else line[:157] + '...'

@@ -31,7 +31,8 @@ def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> ja
   Args:
     images: [..., H, W, C].
     location: [..., 2]; points outside the picture are moved to its edge. The middle of
-      the patches is the corner between pixels that is nearest to the point.
+      the patches is the corner between pixels that is nearest to the point (with an odd
+      N, that of the smallest is the pixel after it).
     size: N; the first patch has N x N pixels.
     scales: S.
 
@@ -179,8 +180,9 @@ class RAM(nn.Module):
   def _seen(self, location, patches):
     """The fields of a `Trace` for one step."""
     height, width, _ = self.image_shape
-    # Corners between pixels are half a pixel from their middles.
-    x, y = (_corner(location[..., i], a) - 0.5 for i, a in enumerate((width, height)))
+    # The smallest patch begins N // 2 pixels before the corner; its middle is (N - 1) / 2 further.
+    middle = (self.read_size - 1) / 2 - self.read_size // 2
+    x, y = (_corner(location[..., i], a) + middle for i, a in enumerate((width, height)))
     one = jnp.ones_like(x)
     window = attention.Window(x, y, variance=0 * one, stride=one, intensity=one)
     return window, jnp.concatenate(jnp.moveaxis(patches, 1, 0), -2)

@@ -61,7 +61,7 @@ class Run:
   def is_finished(self) -> bool:
     """Whether all its steps are done."""
     result = self.result
-    return result is not None and result['step'] == result['num_steps']
+    return result is not None and result['step'] >= result['num_steps']
 
   def last_lines(self, num: int, beginning: str = '') -> list[str]:
     """The last lines with a beginning that it printed since its last start."""

@@ -110,6 +110,8 @@ class _Trainer:
           state = self._fit(state)
           break
         except NotFiniteError as error:
+          if self.tracing:
+            self._end_trace(state)
           self._refuse_or_go_back(error)
           state = self._begin()
       self.checkpoints.wait()
@@ -121,7 +123,9 @@ class _Trainer:
 
   def _begin(self) -> step_lib.State:
     """The state to go on from, the newest that was saved or that before any step."""
-    restored = self.checkpoints.restore(self.like, sharding.replicated(self.mesh))
+    restored = self.checkpoints.restore(
+      self.like, sharding.replicated(self.mesh), self.dataset.image_shape
+    )
     state, progress = restored or (self.init(self.dataset.mean_image()), {})
     step = int(state.step)
     self.rollbacks = max(self.rollbacks, int(state.rollbacks))
@@ -159,7 +163,7 @@ class _Trainer:
         self._watch(*pending)
       pending = (step, numbers)
       stopping = self.stop.reached(step)
-      if self.tracing and step >= min(self.profile[1], self.plan.num_steps):
+      if self.tracing and (stopping or step >= min(self.profile[1], self.plan.num_steps)):
         self._end_trace(state)
       if stopping or self.plan.saves(step):
         self._watch(*pending)

@@ -2,7 +2,7 @@ r"""Times the training step of each experiment, and sets it beside its matrix pr
 
     python experiments/benchmark.py
     python experiments/benchmark.py --configs=experiments/mnist.py --json=speed.json
-    python experiments/benchmark.py --configs=my_experiment.py --repetitions=5
+    python experiments/benchmark.py --configs=my_experiment.py --shape=28,28,1 --repetitions=5
 
 All that is timed is compiled first, then run in turns, so that what else the machine does meets
 all alike; medians are shown. Every core of a CPU is a device, as in training. The limit is the time
@@ -29,8 +29,9 @@ from absl import flags
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import PartitionSpec
 
-from draw_jax import binary, cores, evaluation, optimizer, sharding, step, tasks
+from draw_jax import binary, cores, evaluation, optimizer, recurrence, sharding, step, tasks
 from draw_jax.errors import UserError
+from draw_jax.figures import files
 
 _HERE = pathlib.Path(__file__).parent
 _SHAPES = {
@@ -253,7 +254,13 @@ def _load(path: str):
   name = pathlib.Path(path).stem
   if _SHAPE.value is None and name not in _SHAPES:
     raise UserError(f'{path} is not one of {", ".join(_SHAPES)}: give --shape=H,W,C.')
-  shape = tuple(map(int, _SHAPE.value)) if _SHAPE.value else _SHAPES[name]
+  shape = _SHAPES.get(name)
+  if _SHAPE.value:
+    if len(_SHAPE.value) != 3 or not all(word.isdecimal() for word in _SHAPE.value):
+      raise UserError(f'--shape={",".join(_SHAPE.value)}: give H,W,C, such as 28,28,1.')
+    shape = tuple(map(int, _SHAPE.value))
+  if _REMAT.value is not None and _REMAT.value not in recurrence.REMAT:
+    raise UserError(f'--remat={_REMAT.value}: there are {", ".join(recurrence.REMAT)}.')
   config.train.batch_size = _BATCH_SIZE.value or config.train.batch_size
   config.model.remat = _REMAT.value or config.model.remat
   return name, config, shape
@@ -288,7 +295,8 @@ def main() -> None:
     )
     print(f'{name:<16}' + ''.join(f'{value:>10}' for value in values), flush=True)
   if _JSON.value:
-    pathlib.Path(_JSON.value).write_text(json.dumps(results, indent=2) + '\n')
+    with files.writing(_JSON.value) as path:
+      path.write_text(json.dumps(results, indent=2) + '\n')
 
 
 if __name__ == '__main__':

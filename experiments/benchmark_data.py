@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from absl import flags
 
 from draw_jax import binary, data, tasks
+from draw_jax.errors import UserError
 
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
 _DATASETS = flags.DEFINE_list(
@@ -74,7 +75,9 @@ def consumption(dataset: data.Dataset) -> float:
 
 def main() -> None:
   """Prints a row for each dataset."""
-  given = dict(item.split('=') for item in _CONSUMPTION.value)
+  given = dict(item.partition('=')[::2] for item in _CONSUMPTION.value)
+  if not all(rate.replace('.', '', 1).isdecimal() for rate in given.values()):
+    raise UserError(f'--consumption={",".join(_CONSUMPTION.value)}: give NAME=RATE, as svhn=250.')
   print(f'{"dataset":<16} {"pipeline/s":>10} {"model/s":>10} {"times":>8}')
   for name in _DATASETS.value:
     dataset = data.open_dataset(name, data_dir=_DATA_DIR.value)

@@ -66,10 +66,10 @@ def workdir(original, tmp_path):
   return tmp_path / 'run'
 
 
-def restore(workdir):
+def restore(workdir, image_shape=(8, 8, 1)):
   checkpoints = checkpoint.Checkpoints(workdir, keep_latest=2, keep_best=1)
   try:
-    return checkpoints.restore(make_state(0), HERE)
+    return checkpoints.restore(make_state(0), HERE, image_shape)
   finally:
     checkpoints.close()
 
@@ -173,6 +173,14 @@ def test_all_damaged(workdir):
       empty(folder)
   with pytest.raises(UserError, match='none of the checkpoints'):
     restore(workdir)
+  # What seems damaged may only be out of reach: nothing is moved.
+  assert not (workdir / 'damaged').exists()
+
+
+def test_pictures_of_another_size_are_refused(workdir):
+  with pytest.raises(UserError, match=r'holds a run with pictures of 8 x 8 x 1, and .* 9 x 8 x 1'):
+    restore(workdir, (9, 8, 1))
+  assert_same(restore(workdir)[0], make_state(5))
 
 
 @pytest.mark.parametrize('damage', [flip, truncate, lose_metadata, empty])

@@ -18,7 +18,7 @@ import training_support as support
 
 from draw_jax import checkpoint, training
 
-FLAGS = ('--split=valid', '--importance_samples=16', '--repeats=2', '--steps=3,2', '--kl_latents')
+FLAGS = ('--importance_samples=16', '--repeats=2', '--steps=3,2', '--kl_latents')
 
 
 @pytest.fixture(scope='module')
@@ -197,7 +197,7 @@ def test_mistakes_end_with_one_line(workdir, tmp_path):
     (f'--workdir={other}', '--split=valid'): 'of another model than config.json describes: ',
     (f'--workdir={data}', '--split=valid'): 'are 6 x 6 x 1, the model was trained on 8 x 8 x 1',
     (good, '--checkpoint=12345'): "no checkpoint '12345'",
-    (good,): "no split 'test': it has train, valid",
+    (good, '--split=test'): "no split 'test': it has train, valid",
     (good, '--importance_samples=many'): '--importance_samples=many: give a number',
     (good, '--importance_samples=0'): '--importance_samples=0: give a number of at least 1',
     (good, '--steps=4,-1'): '--steps=4,-1: give a number of at least 1',

@@ -10,7 +10,7 @@ from model_support import BOTH_KINDS, FAST, build, infer, inputs, random_params
 from reference import assert_close
 
 from draw_jax import gradients
-from draw_jax.model import REMAT
+from draw_jax.recurrence import REMAT
 
 
 def loss_and_gradients(model, params, x, noise, loop=False):

@@ -337,6 +337,7 @@ def test_shipped_models_go_by_name(shelf, original, monkeypatch):
 
 
 def test_every_model_that_ships_is_whole():
+  assert 'mnist' in model_file.names()
   for name in model_file.names():
     draw_jax.load(name)
     assert (model_file.folder() / f'{name}.safetensors').stat().st_size <= 5_000_000

@@ -67,6 +67,7 @@ def run(tmp_path, monkeypatch):
   """The function (name of a notebook, other settings) -> its names, and what it showed."""
   monkeypatch.chdir(tmp_path)
   plt.switch_backend('Agg')
+  monkeypatch.setitem(sys.modules, 'ipywidgets', None)  # Where it is installed too.
   # With small numbers most of the time goes into compiling.
   fast = {'xla_backend_optimization_level': 0}
   monkeypatch.setattr(jax, 'jit', functools.partial(jax.jit, compiler_options=fast))

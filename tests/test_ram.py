@@ -136,7 +136,7 @@ def test_without_noise_it_looks_where_the_means_are():
   # The frame is that of the smallest patch: a patch of 3 pixels in a picture 9 wide, 6 high.
   for axis, length in enumerate((9, 6)):
     middle = np.round((np.clip(terms.mean[..., axis], -1, 1) + 1) / 2 * length)
-    np.testing.assert_array_equal(trace.window[axis], middle - 0.5)
+    np.testing.assert_array_equal(trace.window[axis], middle)  # of pixels -1, 0 and 1 from there
   assert (trace.window.stride == 1).all()
   small, wide = np.split(trace.glimpse, 2, -2)
   for t, n in np.ndindex(T, B):

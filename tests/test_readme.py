@@ -334,7 +334,10 @@ def test_experiments():
   files = [
     path for path in (ROOT / 'experiments').glob('*.py') if '\ndef get_config(' in path.read_text()
   ]
-  assert [path.stem for path in files if path.stem not in README] == []
+  section = README.split('\n## Train\n')[1].split('\n## ')[0]
+  named = re.findall(r'`(\w+)`|experiments/(\w+)\.py', section)
+  named = {name for names in named for name in names} | {'quickstart'}
+  assert [path.stem for path in files if path.stem not in named] == []
 
 
 def test_paths():

@@ -62,9 +62,11 @@ def read_until(process, beginning: str) -> list[str]:
 
 
 def test_killed_at_random_moments_it_ends_as_if_undisturbed(experiment, finished, tmp_path):
-  rng = random.Random(time.time_ns())
-  kills = 0
+  seed = time.time_ns()
+  rng, kills = random.Random(seed), 0
   for _ in range(4):
+    if (tmp_path / 'result.json').exists():  # It was quicker than the last wait.
+      break
     process = support.start(experiment, tmp_path)
     read_until(process, 'step ')
     # Steps take a few milliseconds, saving a hundred: most kills fall into a save.
@@ -74,7 +76,7 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(experiment, finished
     kills += process.returncode == -signal.SIGKILL
   done = support.run(experiment, tmp_path)
   assert done.returncode == 0, done.stderr
-  assert kills >= 2
+  assert kills, f'seed {seed}: it was never killed'
   assert_same_run(tmp_path, finished)
 
 

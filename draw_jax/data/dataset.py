@@ -121,10 +121,10 @@ class Dataset:
 
     return _iterate(batch, 0, -(-total // batch_size))
 
-  def mean_image(self, split: str = 'train') -> np.ndarray:
-    """Returns float32 [H, W, C], the mean of up to 10,000 examples in [0, 1]."""
-    view = self._eval_view(split)
-    total = self.num_examples(split)
+  def mean_image(self) -> np.ndarray:
+    """Returns float32 [H, W, C], the mean of up to 10,000 training examples in [0, 1]."""
+    view = self._eval_view('train')
+    total = self.num_examples('train')
     # Spread over the split, which may be sorted by class.
     chosen = np.unique(np.linspace(0, total - 1, min(total, _MEAN_EXAMPLES)).astype(int))
     mean = np.zeros(self.image_shape)

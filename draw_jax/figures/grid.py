@@ -41,9 +41,7 @@ def default_columns(num: int) -> int:
   return max(1, next(full, math.ceil(root)))
 
 
-def tile(
-  images, columns: int | None = None, padding: int = 2, scale: int = 1, background: int = WHITE
-) -> np.ndarray:
+def tile(images, columns: int | None = None, padding: int = 2, scale: int = 1) -> np.ndarray:
   """Lays pictures out in rows, from left to right and from top to bottom.
 
   Args:
@@ -51,7 +49,6 @@ def tile(
     columns: pictures in a row; None makes the grid about square.
     padding: pixels between neighbours and around the grid.
     scale: enlarges each pixel of a picture to a square of this side.
-    background: gray level of the padding and of the cells left over.
 
   Returns:
     uint8 [h, w, 3].
@@ -62,7 +59,7 @@ def tile(
   rows = max(1, math.ceil(num / columns))
   step_y, step_x = height + padding, width + padding
   shape = (rows * step_y + padding, columns * step_x + padding, 3)
-  sheet = np.full(shape, background, np.uint8)
+  sheet = np.full(shape, WHITE, np.uint8)
   for i, image in enumerate(images):
     top, left = (i // columns) * step_y + padding, (i % columns) * step_x + padding
     sheet[top : top + height, left : left + width] = image

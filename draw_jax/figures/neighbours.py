@@ -59,11 +59,6 @@ def _floats(images) -> jax.Array:
   return images.astype(jnp.float32) / scale
 
 
-def in_chunks(images, size: int = 4096) -> Iterable:
-  """Cuts an array [n, ...] into parts of at most `size`."""
-  return (images[i : i + size] for i in range(0, len(images), size))
-
-
 def samples(images, columns: int | None = None, nearest_images=None) -> page.Page:
   """Figs. 6, 8, 9 and 12: a grid of generated pictures.
 

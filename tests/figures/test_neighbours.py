@@ -6,6 +6,10 @@ import pytest
 from draw_jax.figures import neighbours
 
 
+def in_chunks(images, size):
+  return (images[i : i + size] for i in range(0, len(images), size))
+
+
 def brute_force(queries, images):
   differences = queries[:, None].astype(np.float64) - images[None].astype(np.float64)
   squared = (differences**2).sum((2, 3, 4))
@@ -18,7 +22,7 @@ def test_agrees_with_brute_force(chunk, channels):
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, (300, 6, 9, channels), np.uint8)
   queries = rng.random((11, 6, 9, channels)).astype(np.float32)
-  index, distance, found = neighbours.nearest(queries, neighbours.in_chunks(images, chunk))
+  index, distance, found = neighbours.nearest(queries, in_chunks(images, chunk))
   expected, expected_distance = brute_force(queries, images / 255)
   np.testing.assert_array_equal(index, expected)
   np.testing.assert_allclose(distance, expected_distance, rtol=1e-5)
@@ -30,13 +34,13 @@ def test_tells_almost_equal_pictures_apart():
   image = np.random.default_rng(0).random((64, 64, 3), np.float32)
   images = np.stack([image] * 50)
   images[:, 0, 0, 0] += np.random.default_rng(1).permutation(np.arange(1, 51)) * 1e-4
-  index, _, _ = neighbours.nearest(image[None], neighbours.in_chunks(images, 20))
+  index, _, _ = neighbours.nearest(image[None], in_chunks(images, 20))
   assert index == images[:, 0, 0, 0].argmin()
 
 
 def test_the_first_of_equal_ones_is_taken_across_chunks():
   images = np.zeros((6, 2, 2, 1), np.uint8)
-  index, distance, _ = neighbours.nearest(np.zeros((1, 2, 2, 1)), neighbours.in_chunks(images, 2))
+  index, distance, _ = neighbours.nearest(np.zeros((1, 2, 2, 1)), in_chunks(images, 2))
   assert (index, distance) == ([0], [0])
 
 
