@@ -36,7 +36,8 @@ class Options:
     split: of the dataset.
     steps: numbers of time-steps, each with bounds of its own; empty for that of training.
     importance_samples: numbers of samples of importance-weighted bounds; the largest is K.
-    repeats: R. Each image gets R x K draws, all of them used by every bound.
+    repeats: R. Each image gets R x K draws; a bound with fewer samples than K uses as
+      many of them as it divides.
     latents: also give the KL of each latent at each step.
     seed: of the draws.
     batch_size: images at a time on all devices together; None to choose.
@@ -85,18 +86,31 @@ class Measurement:
   speed: float | None
 
 
+def open_data(
+  config, binarization: str, image_shape: tuple[int, int, int], data_dir: str | None = None
+) -> data.Dataset:
+  """The dataset of a trained model, after a check that it fits.
+
+  Args:
+    config: of the run.
+    binarization: of the data it was trained on; the config may leave it to the dataset.
+    image_shape: (H, W, C) of the model.
+    data_dir: where prepared datasets live.
+  """
+  dataset = data.open_dataset(data_dir=data_dir, **{**config.data, 'binarization': binarization})
+  if dataset.image_shape != image_shape:
+    raise UserError(
+      f'pictures of {dataset.name} are {_by(dataset.image_shape)}, the model was trained on '
+      f'{_by(image_shape)}: give the data it was trained on.'
+    )
+  return dataset
+
+
 def open_subject(
   loaded: checkpoint.Loaded, data_dir: str | None = None
 ) -> tuple[tasks.Task, data.Dataset]:
   """The task and the dataset of a trained model, after checks that all three fit."""
-  # A run's config may leave the binarization to the dataset; its checkpoint says which it was.
-  section = {**loaded.config.data, 'binarization': loaded.binarization}
-  dataset = data.open_dataset(data_dir=data_dir, **section)
-  if dataset.image_shape != loaded.image_shape:
-    raise UserError(
-      f'pictures of {dataset.name} are {_by(dataset.image_shape)}, the model was trained on '
-      f'{_by(loaded.image_shape)}: give the data it was trained on.'
-    )
+  dataset = open_data(loaded.config, loaded.binarization, loaded.image_shape, data_dir)
   task = tasks.create(loaded.config.model, loaded.image_shape, loaded.num_classes)
   picture = jax.ShapeDtypeStruct(loaded.image_shape, jnp.float32)
   expected = _shapes(jax.eval_shape(task.init, jax.random.key(0), picture))

@@ -2,6 +2,7 @@
 
 import pathlib
 import zipfile
+import zlib
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -12,6 +13,9 @@ from draw_jax.errors import UserError
 
 _HELD_OUT, _SEED = 0.1, 1  # for validation
 _MODES = {1: 'L', 3: 'RGB'}
+
+# What `open_picture` raises for a file that is no picture, or one that cannot be taken.
+UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 
 def load(options: Options) -> dict[str, sources.Source]:
@@ -40,7 +44,7 @@ def load(options: Options) -> dict[str, sources.Source]:
 def read_folder(
   path: pathlib.Path, image_size: tuple[int, int] | None, channels: int
 ) -> np.ndarray:
-  """Reads every picture below a folder, in the order of their names.
+  """Reads every picture below a folder, in the order of their names; see `open_picture`.
 
   Args:
     path: of the folder.
@@ -57,11 +61,34 @@ def read_folder(
   images = np.empty((len(files), *image_size, channels), np.uint8)
   for i, file in enumerate(files):
     try:
-      with Image.open(file) as picture:
-        images[i] = _fit(ImageOps.exif_transpose(picture), image_size, channels)
-    except (OSError, SyntaxError, ValueError) as error:
+      images[i] = _fit(open_picture(file), image_size, channels)
+    except UNREADABLE as error:
       raise UserError(f'{file} does not decode ({error}): mend or remove it') from None
   return images
+
+
+def open_picture(path: str | pathlib.Path) -> Image.Image:
+  """Reads a picture as bytes without transparency, turned as its camera says.
+
+  Pictures have 8 or 16 bits: 16 bits of grey are scaled to 8. What is transparent becomes white.
+
+  Raises:
+    One of `UNREADABLE`.
+  """
+  with Image.open(path) as opened:
+    picture, kind = ImageOps.exif_transpose(opened), opened.format
+  # PNG and PGM have at most 16 bits, which Pillow may keep in 32.
+  if picture.mode.startswith('I;16') or (picture.mode == 'I' and kind in ('PNG', 'PPM')):
+    grey = np.asarray(picture)
+    grey = np.where(grey == picture.info.get('transparency'), 65535, grey)
+    return Image.fromarray(np.round(grey / 257).astype(np.uint8))
+  if picture.mode in ('I', 'F'):
+    raise ValueError(f'its pixels, of mode {picture.mode}, have no fixed range: give 8 or 16 bits')
+  if picture.has_transparency_data:
+    picture = picture.convert('RGBA')
+    white = Image.new('RGBA', picture.size, 'white')
+    return Image.alpha_composite(white, picture)
+  return picture
 
 
 def read_array(
@@ -97,7 +124,7 @@ def _load_array(path: pathlib.Path) -> np.ndarray:
     if len(loaded.files) != 1:
       raise UserError(f'{path} holds the arrays {loaded.files}: it must hold one')
     return loaded[loaded.files[0]]
-  except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+  except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
     raise UserError(f'{path} is not a sound file of NumPy ({error})') from None
 
 

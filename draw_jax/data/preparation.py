@@ -1,6 +1,8 @@
 """Preparing published files once, and opening what was prepared."""
 
 import contextlib
+import pathlib
+import re
 import sys
 
 import jax
@@ -34,7 +36,7 @@ def prepare(
   """
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()
-  with _errors_only():
+  with _errors_only(), _disk_errors(data_dir or tfds.core.constants.DATA_DIR):
     builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
     if not builder.is_prepared():
       builder.download_and_prepare()
@@ -93,3 +95,31 @@ def _errors_only():
     yield
   finally:
     logging.set_verbosity(verbosity)
+
+
+@contextlib.contextmanager
+def _disk_errors(data_dir: str):
+  """Tells the user what the disk refused."""
+  try:
+    yield
+  except OSError as error:
+    # TFDS may put words of its own around it.
+    cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+    if cause.errno is None:
+      raise
+    if cause.filename is not None:
+      folder, path = (pathlib.Path(p).expanduser().absolute() for p in (data_dir, cause.filename))
+      # A published file, say; the parents of a new folder are made with it.
+      if not path.is_relative_to(folder) and not folder.is_relative_to(path):
+        raise UserError(f'cannot use {path}: {cause.strerror}.') from None
+    raise _unwritable(data_dir, cause.strerror) from None
+  except RuntimeError as error:
+    # The writer of records has no other type for it.
+    refused = re.search(r'\bwrite\(\) failed: ([^;]+)', str(error))
+    if refused is None:
+      raise
+    raise _unwritable(data_dir, refused[1]) from None
+
+
+def _unwritable(data_dir: str, reason: str) -> UserError:
+  return UserError(f'cannot write into --data_dir={data_dir}: {reason}. Give another folder.')

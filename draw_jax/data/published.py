@@ -1,13 +1,15 @@
 """Files as their publishers ship them, and the TFDS builders that turn them into records."""
 
+import contextlib
 import dataclasses
+import errno
 import gzip
 import hashlib
 import pathlib
 import shutil
 import urllib.request
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from draw_jax.data.sources import Example
 from draw_jax.errors import UserError
 
 _TIMEOUT = 10  # seconds, for a server to answer
+_DISK = (errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EROFS)  # no fault of the server
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,14 +126,14 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         # TFDS tries for minutes to reach a server that is not there.
         request = urllib.request.Request(file.url, method='HEAD')
         urllib.request.urlopen(request, timeout=_TIMEOUT).close()
-      return pathlib.Path(dl_manager.download(file.url))
+      with _clearing(downloads, file.url):
+        return pathlib.Path(dl_manager.download(file.url))
     except tfds.core.download.download_manager.NonMatchingChecksumError:
       raise UserError(f'{file.url} has a wrong checksum: {by_hand}') from None
     except (tfds.download.DownloadError, OSError) as error:
+      if getattr(error, 'errno', None) in _DISK:
+        raise
       raise UserError(f'{file.url} cannot be downloaded ({error}): {by_hand}') from None
-    finally:
-      for leftover in downloads.rglob('*.tmp.*'):
-        shutil.rmtree(leftover)
 
   def _find(self) -> dict[str, pathlib.Path]:
     """Returns the place of each file in the manual directory."""
@@ -151,6 +154,19 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             f'\n  {self.command}'
           )
     return paths
+
+
+@contextlib.contextmanager
+def _clearing(downloads: pathlib.Path, url: str) -> Iterator[None]:
+  """Removes what a failed download of one file leaves, and nothing of other downloads."""
+  pattern = f'{tfds.core.download.resource.get_dl_fname(url)}.tmp.*'
+  before = set(downloads.rglob(pattern))
+  try:
+    yield
+  except BaseException:
+    for leftover in set(downloads.rglob(pattern)) - before:
+      shutil.rmtree(leftover, ignore_errors=True)  # which leaves plain files
+    raise
 
 
 def read_gzip(path: pathlib.Path) -> bytes:

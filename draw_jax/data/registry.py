@@ -61,7 +61,8 @@ def open_dataset(
     binarization: 'fixed', 'dynamic', 'threshold' or 'none', as far as the dataset allows it; None
       for its default. Dynamic pixels are drawn again at each visit in training, and once and for
       all in evaluation.
-    path: only for 'images': a folder, an .npy or an .npz file.
+    path: only for 'images': a folder, an .npy or an .npz file. What is transparent in the pictures
+      of a folder becomes white.
     image_size: only for 'images': its height and width, or one number for both.
     channels: only for 'images': 1 or 3.
 
@@ -81,4 +82,6 @@ def open_dataset(
     raise UserError(f"{name} takes no {', '.join(given)}: only the dataset 'images' does")
   if isinstance(image_size, int):
     own['image_size'] = (image_size, image_size)
+  if own['image_size'] is not None and min(own['image_size']) < 1:
+    raise UserError(f'image_size={image_size}: height and width must be at least 1')
   return Dataset(spec, spec.load(Options(data_dir, **own)), binarization)

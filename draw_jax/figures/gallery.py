@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import tqdm
-from PIL import Image, UnidentifiedImageError
 
 from draw_jax import metrics
+from draw_jax.data import images as own_images
 from draw_jax.errors import UserError
 from draw_jax.figures import (
   animation,
@@ -240,12 +240,11 @@ def _picture(run: Run, options: Options) -> np.ndarray:
   if options.image is None:
     return run.pictures(1, options.seed)[0]
   try:
-    with Image.open(options.image) as image:
-      image = image.convert('RGB')
-      # A print of 12 x 12 filters shows more on a small picture.
-      image.thumbnail((100, 100))
-      return np.asarray(image)
-  except (OSError, UnidentifiedImageError) as error:
+    image = own_images.open_picture(options.image).convert('RGB')
+    # A print of 12 x 12 filters shows more on a small picture.
+    image.thumbnail((100, 100))
+    return np.asarray(image)
+  except own_images.UNREADABLE as error:
     raise UserError(f'--image={options.image} cannot be read as a picture: {error}') from error
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
-from draw_jax import data, model_file, tasks
+from draw_jax import data, evaluation, model_file, tasks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Run:
     model: the network, DRAW or a classifier, with the T that it was trained with.
     params: its parameters.
     config: of the run.
+    binarization: of the data it was trained on.
     workdir: where it was trained, or None for a shipped model.
     data_dir: where prepared datasets live; None for TFDS's own default.
   """
@@ -29,13 +30,16 @@ class Run:
   model: nn.Module
   params: Any
   config: Any
+  binarization: str
   workdir: pathlib.Path | None
   data_dir: str | None = None
 
   @functools.cached_property
   def dataset(self) -> data.Dataset:
     """The dataset that the network was trained on."""
-    return data.open_dataset(data_dir=self.data_dir, **self.config.data)
+    return evaluation.open_data(
+      self.config, self.binarization, self.model.image_shape, self.data_dir
+    )
 
   def pictures(self, num: int, seed: int) -> np.ndarray:
     """Some pictures [num, H, W, C] in [0, 1] that the network was not trained on."""
@@ -67,6 +71,7 @@ def find(
     model=task.model.clone(steps=loaded.steps),
     params=loaded.params,
     config=loaded.config,
+    binarization=loaded.binarization,
     workdir=pathlib.Path(workdir) if workdir else None,
     data_dir=data_dir,
   )

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from draw_jax import data
+from draw_jax.data import images
 from draw_jax.errors import UserError
 
 
@@ -74,6 +75,87 @@ def test_picture_that_does_not_decode(folder):
   (folder / 'broken.png').write_bytes(b'\x89PNG not really')
   with pytest.raises(UserError, match=r'broken\.png does not decode'):
     data.open_dataset('images', path=str(folder), image_size=8)
+
+
+def read_one(path, channels=3):
+  """The pixel [C] of a folder's only kind of picture."""
+  pictures = images.read_folder(path, (4, 4), channels)
+  assert (pictures == pictures[0, 0, 0]).all()
+  return pictures[0, 0, 0].tolist()
+
+
+@pytest.mark.parametrize('suffix', ['png', 'tif', 'pgm'])
+def test_16_bits_of_grey_are_scaled(tmp_path, suffix):
+  Image.fromarray(np.full((4, 4), 257 * 100 + 200, np.uint16)).save(tmp_path / f'x.{suffix}')
+  assert read_one(tmp_path) == [101, 101, 101]
+  assert read_one(tmp_path, 1) == [101]
+
+
+def test_16_bits_with_the_first_byte_in_front(tmp_path):
+  pixels = np.full((4, 4), 257 * 100, '>u2')
+  Image.frombytes('I;16B', (4, 4), pixels.tobytes()).save(tmp_path / 'x.tif')
+  with Image.open(tmp_path / 'x.tif') as picture:
+    assert picture.mode == 'I;16B'
+  assert read_one(tmp_path, 1) == [100]
+
+
+@pytest.mark.parametrize('mode', ['I', 'F'])
+def test_pixels_of_no_fixed_range_are_refused(tmp_path, mode):
+  Image.new(mode, (4, 4), 100).save(tmp_path / 'x.tif')
+  with pytest.raises(UserError, match=rf'x\.tif .*mode {mode}.* 8 or 16 bits'):
+    images.read_folder(tmp_path, (4, 4), 1)
+
+
+@pytest.mark.parametrize('mode', ['RGBA', 'LA', 'PA', 'P', 'RGB', 'L', '1', 'I;16'])
+def test_what_is_transparent_is_white(tmp_path, mode):
+  options = {}
+  if mode == 'RGBA':
+    picture = Image.new(mode, (4, 4), (200, 0, 0, 0))
+  elif mode == 'LA':
+    picture = Image.new(mode, (4, 4), (30, 0))
+  elif mode == 'PA':
+    picture, options = Image.new('P', (4, 4), 3), {'transparency': bytes([255, 255, 255, 0])}
+    picture.putpalette(range(12))
+  else:
+    picture = Image.new(mode, (4, 4))
+    options['transparency'] = (0, 0, 0) if mode == 'RGB' else 0
+  picture.save(tmp_path / 'x.png', **options)
+  assert read_one(tmp_path) == [255, 255, 255]
+  assert read_one(tmp_path, 1) == [255]
+
+
+def test_half_transparent(tmp_path):
+  Image.new('RGBA', (4, 4), (255, 0, 0, 128)).save(tmp_path / 'x.png')
+  assert read_one(tmp_path) == [255, 127, 127]
+
+
+def test_opaque_pixels_keep_their_colours(tmp_path):
+  Image.new('RGBA', (4, 4), (10, 20, 30, 255)).save(tmp_path / 'x.png')
+  assert read_one(tmp_path) == [10, 20, 30]
+
+
+def test_picture_too_large_to_be_trusted(folder, monkeypatch):
+  monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
+  with pytest.raises(UserError, match=r'does not decode \(Image size'):
+    data.open_dataset('images', path=str(folder), image_size=8)
+
+
+def test_damaged_npz(tmp_path):
+  path = tmp_path / 'x.npz'
+  np.savez_compressed(path, np.random.default_rng(0).integers(0, 256, (8, 9, 9), np.uint8))
+  content = bytearray(path.read_bytes())
+  content[100:200] = b'\xff' * 100  # in the middle of the compressed bytes
+  path.write_bytes(content)
+  with pytest.raises(UserError, match=r'x\.npz is not a sound file of NumPy'):
+    data.open_dataset('images', path=str(path))
+
+
+@pytest.mark.parametrize('size', [0, -3, (0, 8), (8, -1)])
+def test_sizes_below_1(folder, tmp_path, size):
+  np.save(tmp_path / 'x.npy', np.zeros((4, 8, 8), np.uint8))
+  for path in (folder, tmp_path / 'x.npy'):
+    with pytest.raises(UserError, match=r'image_size=.* must be at least 1'):
+      data.open_dataset('images', path=str(path), image_size=size)
 
 
 def test_bad_input(folder, tmp_path):

@@ -1,5 +1,6 @@
 """Published files: prepared as they are, refused when they are wrong, downloaded when asked."""
 
+import errno
 import functools
 import gzip
 import http.server
@@ -7,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import resource
 import shutil
 import socket
 import subprocess
@@ -16,6 +18,7 @@ import threading
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from data_support import register, written_files
 
 from draw_jax.data import binarized_mnist, cifar10, mnist, preparation
@@ -184,6 +187,59 @@ def test_manual_dir_that_is_not_a_folder(tmp_path):
   refuse(Amat, tmp_path, 'is not a folder', tmp_path / 'nowhere')
 
 
+@pytest.mark.parametrize('below', ['', 'data'])
+def test_data_dir_that_is_a_file(tiny_amat, tmp_path, below):
+  (tmp_path / 'file').write_text('')
+  data_dir = tmp_path / 'file' / below
+  with pytest.raises(UserError) as caught:
+    preparation.prepare(Amat, str(data_dir), str(tiny_amat))
+  reason = os.strerror(errno.ENOTDIR)
+  assert str(caught.value).startswith(f'cannot write into --data_dir={data_dir}: {reason}.')
+
+
+@pytest.mark.parametrize('code', [errno.EACCES, errno.EROFS])
+def test_data_dir_that_is_read_only(tmp_path, monkeypatch, code):
+  # The one who runs the tests may be root, whom no folder refuses.
+  mkdir = os.mkdir
+
+  def refuse_here(path, *args, **kwargs):
+    if str(path).startswith(str(tmp_path)):
+      raise OSError(code, os.strerror(code), path)
+    mkdir(path, *args, **kwargs)
+
+  monkeypatch.setattr(os, 'mkdir', refuse_here)
+  refuse(Amat, tmp_path, f'cannot write into --data_dir={tmp_path}/data: {os.strerror(code)}')
+
+
+def test_full_disk(tiny_amat, tmp_path, monkeypatch):
+  bits = np.random.default_rng(0).integers(0, 2, (400, 784))
+  np.savetxt(tiny_amat / 'binarized_mnist_train.amat', bits, '%d')
+  register(monkeypatch, Amat, tiny_amat)
+  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+  # Less than 400 x 98 bytes of random bits, and more than the test prints to a file of pytest.
+  resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+  try:
+    refuse(Amat, tmp_path, 'cannot write into --data_dir=.*: File too large', tiny_amat)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_full_disk_in_the_words_of_tfds(tiny_amat, tmp_path, monkeypatch):
+  def fail(self):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(tfds.core.writer.Writer, 'finalize', fail)
+  match = rf'cannot write into --data_dir={tmp_path}/data: No space left on device\.'
+  refuse(Amat, tmp_path, match, tiny_amat)
+
+
+def test_manual_file_that_is_a_folder(tiny_mnist, tmp_path):
+  path = tiny_mnist / 'train-labels-idx1-ubyte.gz'
+  path.unlink()
+  path.mkdir()
+  refuse(mnist.DrawMnist, tmp_path, f'cannot use {path}: Is a directory', tiny_mnist)
+
+
 def test_wrong_checksum(tiny_mnist, tmp_path):
   def edit(content):
     content[-1] ^= 1
@@ -316,6 +372,61 @@ def test_download_with_a_wrong_checksum(tiny_amat, tmp_path, monkeypatch, server
   path = tiny_amat / 'binarized_mnist_train.amat'
   path.write_bytes(path.read_bytes()[:-1] + b'x')
   refuse(Amat, tmp_path, 'binarized_mnist_train.amat has a wrong checksum: get')
+
+
+def test_a_failed_download_clears_what_is_its_own(tiny_amat, tmp_path, monkeypatch, server):
+  url, _ = server(tiny_amat)
+  register(monkeypatch, Amat, tiny_amat, url)
+  downloads = tmp_path / 'data' / 'downloads'
+  name = tfds.core.download.resource.get_dl_fname(Amat.files[0].url)
+  others = [downloads / f'{name}.tmp.before', downloads / 'other.tmp.before']
+  others.append(downloads / 'other.tmp.meanwhile')
+  for folder in others[:2]:
+    folder.mkdir(parents=True)
+  (downloads / f'{name}.tmp.plain').write_text('a file')
+  own = downloads / f'{name}.tmp.own'
+
+  def fail(self, address):
+    others[2].mkdir()
+    own.mkdir()
+    (own / 'part').write_text('half of it')
+    raise tfds.download.DownloadError('the line is cut')
+
+  monkeypatch.setattr(tfds.download.DownloadManager, 'download', fail)
+  with pytest.raises(UserError, match='the line is cut'):
+    preparation.prepare(Amat, str(tmp_path / 'data'))
+  assert all(folder.is_dir() for folder in others)
+  assert (downloads / f'{name}.tmp.plain').is_file()
+  assert not own.exists()
+
+
+def test_a_download_leaves_others_running(tiny_amat, tmp_path, monkeypatch, server):
+  url, _ = server(tiny_amat)
+  register(monkeypatch, Amat, tiny_amat, url)
+  names = [tfds.core.download.resource.get_dl_fname(file.url) for file in Amat.files]
+  folders = [tmp_path / 'data' / 'downloads' / f'{name}.tmp.meanwhile' for name in names]
+  download = tfds.download.DownloadManager.download
+
+  def slow(self, address):
+    folders[len(started)].mkdir()
+    started.append(address)
+    return download(self, address)
+
+  started = []
+  monkeypatch.setattr(tfds.download.DownloadManager, 'download', slow)
+  preparation.prepare(Amat, str(tmp_path / 'data'))
+  assert all(folder.is_dir() for folder in folders)
+
+
+def test_download_to_a_full_disk(tiny_amat, tmp_path, monkeypatch, server):
+  url, _ = server(tiny_amat)
+  register(monkeypatch, Amat, tiny_amat, url)
+
+  def fail(self, address):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(tfds.download.DownloadManager, 'download', fail)
+  refuse(Amat, tmp_path, 'cannot write into --data_dir=.*: No space left on device')
 
 
 def test_download_of_a_file_that_is_not_there(tiny_amat, tmp_path, monkeypatch, server):

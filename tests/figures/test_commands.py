@@ -1,5 +1,6 @@
 """From a workdir to files."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -60,7 +61,7 @@ def test_what_needs_no_data_is_made_without_them(run, tmp_path, capsys):
   config = run.config.copy_and_resolve_references()
   config.unlock()
   config.data.path = str(tmp_path / 'gone.npy')
-  alone = runs.Run(run.name, run.model, run.params, config, None)
+  alone = dataclasses.replace(run, config=config, workdir=None)
   options = gallery.Options(tmp_path / 'out', num=1)
   gallery.make_samples(alone, options)
   gallery.make_player(alone, options)
@@ -78,6 +79,35 @@ def test_a_file_that_is_no_picture_is_one_message(run, tmp_path):
   options = gallery.Options(tmp_path, image=str(tmp_path / 'a.txt'))
   with pytest.raises(UserError, match=r'--image=.*a\.txt'):
     gallery.make_zooming(run, options)
+
+
+def test_an_own_picture_is_read_as_those_of_a_folder(run, tmp_path, monkeypatch):
+  def show(picture):
+    picture.save(tmp_path / 'x.png')
+    return gallery._picture(run, gallery.Options(tmp_path, image=str(tmp_path / 'x.png')))
+
+  assert (show(Image.new('RGBA', (8, 6), (9, 9, 9, 0))) == 255).all()
+  grey = np.full((6, 8), 257 * 100, np.uint16)
+  np.testing.assert_array_equal(show(Image.fromarray(grey)), np.full((6, 8, 3), 100))
+  monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 10)
+  with pytest.raises(UserError, match=r'--image=.*x\.png cannot be read'):
+    show(Image.new('L', (8, 6)))
+
+
+def test_data_are_those_that_it_was_trained_on(workdir, tmp_path, monkeypatch):
+  loaded, about = runs.model_file.find(str(workdir), None, 'latest')
+  assert loaded.config.data.binarization is None
+  # As if the dataset had had another default when it was trained.
+  changed = loaded._replace(binarization='threshold')
+  monkeypatch.setattr(runs.model_file, 'find', lambda *_: (changed, about))
+  run = runs.find(str(workdir), None, 'latest')
+  assert run.dataset.binarization == 'threshold'
+  assert set(np.unique(run.pictures(3, 0))) == {0, 1}
+  np.save(tmp_path / 'others.npy', np.zeros((4, 9, 14, 3), np.uint8))
+  with loaded.config.unlocked():
+    loaded.config.data.path = str(tmp_path / 'others.npy')
+  with pytest.raises(UserError, match='are 9 x 14 x 3, the model was trained on 10 x 14 x 3'):
+    runs.find(str(workdir), None, 'latest').pictures(3, 0)
 
 
 @pytest.mark.parametrize(
