@@ -213,6 +213,13 @@ def test_load_of_a_wrong_workdir(tmp_path):
     checkpoint.load(tmp_path)
 
 
+def test_none_is_the_best_before_an_evaluation(workdir):
+  for step in (2, 4):
+    shutil.rmtree(workdir / 'checkpoints' / str(step))
+  with pytest.raises(UserError, match='has been evaluated yet: choose latest, or one of 5'):
+    checkpoint.load(workdir)
+
+
 def test_another_model_is_refused_with_the_fields_that_differ(workdir):
   config = support.tiny_config('images.npy')
   config.model.hidden = 16

@@ -35,6 +35,7 @@ def test_preview(pictures, tmp_path):
   [
     (['--dataset=cifar'], "error: unknown dataset 'cifar': did you mean 'cifar10'?"),
     (['--dataset=svhn', '--manual_dir=.'], 'train.tar.gz is missing'),
+    (['--dataset=mnist_5k', '--manual_dir=.'], 'leave out --manual_dir'),
     (['--dataset=images', '--path=nowhere'], 'error: nowhere is neither a folder'),
   ],
 )

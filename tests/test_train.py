@@ -115,6 +115,7 @@ def test_begun_on_four_devices_and_ended_on_one(experiment, finished, tmp_path):
     (['--config.modl.stepz=3'], 'no field config.modl.stepz: did you mean config.model.steps?'),
     (['--config.model.steps=many'], 'flag --config.model.steps=many: invalid literal for int()'),
     (['--config.eval.split=vaild'], "images has no split 'vaild': it has train, valid"),
+    (['--profile=9,3'], '--profile=9,3 is not a first and a last step, such as 100,110.'),
     (['--workdri=x'], "Unknown command line flag 'workdri'. Did you mean: workdir ?"),
   ],
   ids=lambda value: value[0] if isinstance(value, list) else '',
