@@ -131,7 +131,7 @@ def test_records_on_disk_and_in_memory_are_the_same_split(monkeypatch):
 
 
 def test_split_that_does_not_exist(tiny):
-  for call in (tiny.num_examples, tiny.mean_image, lambda s: tiny.eval_batches(s, 2)):
+  for call in (tiny.num_examples, lambda s: tiny.eval_batches(s, 2)):
     with pytest.raises(UserError, match="no split 'validation': it has train, test"):
       call('validation')
 
