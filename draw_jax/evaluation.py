@@ -21,7 +21,16 @@ import numpy as np
 import tqdm
 from jax.sharding import Mesh, PartitionSpec
 
-from draw_jax import bounds, checkpoint, classification, data, distributions, sharding, tasks
+from draw_jax import (
+  bounds,
+  checkpoint,
+  classification,
+  data,
+  distributions,
+  sharding,
+  stopping,
+  tasks,
+)
 from draw_jax.errors import UserError
 
 # Images at a time, unless the user or the memory says otherwise.
@@ -168,7 +177,7 @@ def measure(
     disable=True if jax.process_index() else None,
   )
   try:
-    with bar:
+    with bar, stopping.interrupts() as interrupted:
       for batch, part, values in _passes(
         run, params, dataset, options.split, mesh, batch_size, chunks
       ):
@@ -177,6 +186,8 @@ def measure(
         bar.update(int(values['mask'].sum()) * used)
         if clock is None:
           clock, first = time.monotonic(), work.done()
+        if interrupted:
+          raise KeyboardInterrupt
   except KeyboardInterrupt:
     if not work.done():
       raise

@@ -1,6 +1,9 @@
-"""Ending a run in good order when it is asked to."""
+"""Ending in good order when asked to."""
 
+import contextlib
 import signal
+import threading
+from collections.abc import Iterator
 
 import jax
 from jax.experimental import multihost_utils
@@ -39,3 +42,27 @@ class Stop:
     """Handles signals as before."""
     for number, handler in self._before.items():
       signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[list[int]]:
+  """Gives a list that Ctrl-C adds to, besides the KeyboardInterrupt that it raises.
+
+  That is raised wherever the program stands, and lost where it is in a destructor.
+  """
+  caught = []
+  before = signal.getsignal(signal.SIGINT)
+  # Only the main thread may handle signals, and some programs ignore this one.
+  if not callable(before) or threading.current_thread() is not threading.main_thread():
+    yield caught
+    return
+
+  def remember(number: int, frame) -> None:
+    caught.append(number)
+    before(number, frame)
+
+  signal.signal(signal.SIGINT, remember)
+  try:
+    yield caught
+  finally:
+    signal.signal(signal.SIGINT, before)

@@ -1,4 +1,5 @@
 import math
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -250,6 +251,29 @@ def test_what_there_is_when_stopped(reference, monkeypatch, chunks, examples, dr
       np.testing.assert_allclose(
         jax.tree.leaves(row[name]), jax.tree.leaves(expected[name]), rtol=1e-6, atol=1e-7
       )
+
+
+class Deleted:
+  def __del__(self):
+    signal.raise_signal(signal.SIGINT)
+
+
+class LosesIt(evaluation._Bounds):
+  """Ctrl-C in a destructor, where Python reports the exception and goes on."""
+
+  def add(self, *args):
+    Deleted()
+    super().add(*args)
+
+
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
+def test_an_interrupt_in_a_destructor_is_not_lost(reference, monkeypatch):
+  task, params, options, _ = reference
+  monkeypatch.setattr(evaluation, '_Bounds', LosesIt)
+  measured = measure(task, params, make_dataset(), batch_size=4, **options)
+  assert measured.partial
+  assert measured.examples == 4
+  assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_stopped_before_any_figure(reference, monkeypatch):

@@ -145,7 +145,10 @@ def test_the_arguments_of_a_run_say_what_was_meant(tmp_path):
   [
     ("[{}, {'optimizer.lr': 1}]", r'run lr=1: no field config.optimizer.lr: did you mean'),
     ("[{}, {'train.batch_size': 1.5}]", r'run batch_size=1.5: .*1.5'),
-    ("[{}, {'train.batch_size': 0}]", r'run batch_size=0: train.batch_size=0 must be at least 1.'),
+    (
+      "[{}, {'train.batch_size': 0}]",
+      r'run batch_size=0: train.batch_size=0 must be a number of at least 1.',
+    ),
     ("[{}, {'data.path': None}]", r'data.path cannot be set to None'),
     ("[{}, {'train.seed': 2}]", r'get_sweep\(\) sets train.seed: it cannot be set for all'),
     ("{'train.seed': 2}", r'must return a list of dicts, not'),
