@@ -111,7 +111,7 @@ class _Trainer:
           break
         except NotFiniteError as error:
           if self.tracing:
-            self._end_trace(state)
+            self._end_trace()
           self._refuse_or_go_back(error)
           state = self._begin()
       self.checkpoints.wait()
@@ -290,7 +290,7 @@ class _Trainer:
       f'{self.config.rollback_scale**self.rollbacks:g} times as large.'
     )
 
-  def _end_trace(self, state: step_lib.State) -> None:
+  def _end_trace(self, state: step_lib.State | None = None) -> None:
     jax.block_until_ready(state)
     jax.profiler.stop_trace()
     self.tracing = False
