@@ -77,3 +77,12 @@ OUTPUTS = {
     from_mean=_bernoulli_from_mean,
   ),
 }
+
+
+def is_likelihood(output: str, binarization: str) -> bool:
+  """Whether a cost with this output is a bound on the likelihood of the pictures.
+
+  The Bernoulli distribution is one of binary pixels only: intensities have a
+  cross-entropy under it, as the paper uses it, and no likelihood.
+  """
+  return output != 'bernoulli' or binarization != 'none'

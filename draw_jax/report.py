@@ -20,7 +20,7 @@ The JSON is one object:
   draws              for each image, R x K; fewer if partial
   likelihood         whether the figures are bounds on a negative log-likelihood of the
                      data; if not, they are cross-entropies (task 'bound' only)
-  paper              what the paper reports for this task, or null
+  paper              what the paper reports for this task and the largest T below, or null
   paper_note         what that is, or why there is none
   results            a row for each T, see below
   draws_per_second   images x samples, after the first chunk; null if there was no other
@@ -55,7 +55,7 @@ from typing import Any
 
 import jax
 
-from draw_jax import checkpoint, data, evaluation, model_file
+from draw_jax import checkpoint, data, distributions, evaluation, model_file
 from draw_jax.figures import files
 
 # Table 2 of the paper, in nats: upper bounds for the test images with fixed binarisation.
@@ -118,9 +118,9 @@ def describe(
     'draws': measured.draws,
   }
   if about['task'] == 'bound':
-    # The Bernoulli distribution is one of binary pixels only.
-    about['likelihood'] = model['output'] != 'bernoulli' or dataset.binarization != 'none'
-  about['paper'], about['paper_note'] = _paper(about)
+    about['likelihood'] = distributions.is_likelihood(model['output'], dataset.binarization)
+  longest = max(row['steps'] for row in measured.results)
+  about['paper'], about['paper_note'] = _paper(about, longest)
   return about | {
     'results': measured.results,
     'draws_per_second': measured.speed,
@@ -182,18 +182,20 @@ def _source(result: dict[str, Any]) -> str:
   return f'{result["workdir"]}, step {result["step"]} ({result["checkpoint"]})'
 
 
-def _paper(about: dict[str, Any]) -> tuple[float | None, str]:
-  """The paper's figure for the same task and what it is; or None and why there is none."""
+def _paper(about: dict[str, Any], steps: int) -> tuple[float | None, str]:
+  """The paper's figure for the same task and T, and what it is; or None and why there is none."""
   if about['task'] != 'bound':
-    error = PAPER_ERRORS.get((about['model']['name'], about['model']['steps']))
+    error = PAPER_ERRORS.get((about['model']['name'], steps))
     if (about['dataset'], about['split']) != ('cluttered_mnist', 'test') or error is None:
       return None, 'not comparable: its figures are for cluttered_mnist, split test, T 4 or 8'
-    return error, f'{error:.2f} % errors (other pictures, made in the same way)'
+    return error, f'{error:.2f} % errors with T {steps} (other pictures, made in the same way)'
   task = (about['dataset'], about['binarization'], about['split'])
   if task != _PAPER_TASK:
     return None, (
       'not comparable: its figures are for binarized_mnist, fixed binarisation, split test'
     )
+  if steps != about['model']['steps']:
+    return None, f'not comparable: its figures are for all steps, here T {about["model"]["steps"]}'
   attention = about['model']['attention']
   note = f'at most {PAPER[attention]:.2f} nats {"with" if attention else "without"} attention'
   return PAPER[attention], f'{note} (a bound as Eq. 12, same data)'
@@ -205,7 +207,8 @@ def _bound_lines(row: dict[str, Any], result: dict[str, Any]) -> list[str]:
     f'{"T " + str(row["steps"]):<28}{"nats/image":>11}{"+- images":>11}{"+- draws":>10}'
     f'{"bits/dim":>10}{"paper":>8}'
   ]
-  paper = f'{result["paper"]:.2f}' if result['paper'] and not result['partial'] else '-'
+  whole = row['steps'] == result['model']['steps'] and not result['partial']
+  paper = f'{result["paper"]:.2f}' if result['paper'] and whole else '-'
   rows = [(f'{name} (Eq. 12)', row['bound'], paper)]
   rows += [
     ('  reconstruction', row['reconstruction'], ''),

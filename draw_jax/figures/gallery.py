@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import tqdm
 
-from draw_jax import metrics
+from draw_jax import distributions, metrics
 from draw_jax.data import images as own_images
 from draw_jax.errors import UserError
 from draw_jax.figures import (
@@ -97,13 +97,19 @@ def make_curves(run: Run, options: Options) -> None:
   """Fig. 11."""
   if run.workdir is None:
     raise UserError('the learning curve needs the metrics.jsonl of a --workdir.')
+  metric, label = 'error', None
+  if isinstance(run.model, DRAW):
+    likelihood = distributions.is_likelihood(run.model.output, run.binarization)
+    metric, label = 'bound', None if likelihood else 'cross-entropy + KL (nats)'
   rows = {}
   for workdir in (run.workdir, *map(pathlib.Path, options.compare)):
-    rows[_unused(workdir.resolve().name, rows)] = metrics.read(workdir)
-    if not next(reversed(rows.values())):
+    found = metrics.read(workdir)
+    if not found:
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
-  metric = 'bound' if isinstance(run.model, DRAW) else 'error'
-  page.save(curves.curves(rows, metric), options.output / 'curves')
+    if not any(metric in row for row in found):
+      raise UserError(f'{workdir} has no {metric} to compare: it holds a model of another kind.')
+    rows[_unused(workdir.resolve().name, rows)] = found
+  page.save(curves.curves(rows, metric, label), options.output / 'curves')
 
 
 def make_reconstructions(run: Run, options: Options) -> None:

@@ -124,6 +124,13 @@ def test_a_run_that_is_not_there_is_one_message(workdir, model, words):
     runs.find(workdir, model)
 
 
+def test_curves_of_another_kind_are_not_compared(run, tmp_path):
+  (tmp_path / 'metrics.jsonl').write_text('{"split": "train", "step": 1, "error": 9.0}\n')
+  options = gallery.Options(tmp_path / 'out', compare=(str(tmp_path),))
+  with pytest.raises(UserError, match='has no bound to compare: it holds a model of another kind'):
+    gallery.make_curves(run, options)
+
+
 def test_an_unknown_figure_is_one_message_that_names_the_others():
   assert gallery.choose(['all']) == list(gallery.FIGURES)
   assert gallery.choose(['curves', 'player']) == ['curves', 'player']

@@ -26,6 +26,7 @@ def test_draws_each_split_of_each_run():
 def test_other_metrics_have_other_units():
   errors = [{'split': 'valid', 'step': s, 'error': 10.0} for s in (1, 2)]
   assert curves.curves({'a': errors}, 'error').axes[0].get_ylabel() == 'error (%)'
+  assert curves.curves({'a': rows()}, label='cost').axes[0].get_ylabel() == 'cost'
 
 
 def test_the_steep_beginning_does_not_flatten_the_rest():
