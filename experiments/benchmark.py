@@ -2,12 +2,14 @@ r"""Times the training step of each experiment, and sets it beside its matrix pr
 
     python experiments/benchmark.py
     python experiments/benchmark.py --configs=experiments/mnist.py --json=speed.json
+    python experiments/benchmark.py --configs=experiments/mnist.py:no_attention
     python experiments/benchmark.py --configs=my_experiment.py --shape=28,28,1 --repetitions=5
 
 All that is timed is compiled first, then run in turns, so that what else the machine does meets
-all alike; medians are shown. Every core of a CPU is a device, as in training. The limit is the time
-that the matrix products of the step take when they are issued back to back with the same shapes on
-the same devices. They are counted in the program of the loss and its gradient without
+all alike; medians are shown. Every core of a CPU is a device, as in training; all experiments of
+one call share their number, the largest that fits the batches of each. The limit is the time that
+the matrix products of the step take when they are issued back to back with the same shapes on the
+same devices. They are counted in the program of the loss and its gradient without
 rematerialisation: what a step computes twice to save memory does not make the limit longer. The
 last column is the speed of evaluation, in draws (images x samples) a second. Pictures are random;
 what they show does not matter here.
@@ -30,6 +32,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import PartitionSpec
 
 from draw_jax import binary, cores, evaluation, optimizer, recurrence, sharding, step, tasks
+from draw_jax import config as config_lib
 from draw_jax.errors import UserError
 from draw_jax.figures import files
 
@@ -50,7 +53,7 @@ _REPETITIONS = flags.DEFINE_integer('repetitions', 15, 'Of everything timed.', l
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, "In place of the config's.", lower_bound=1)
 _REMAT = flags.DEFINE_string('remat', None, "In place of the config's.")
 _JSON = flags.DEFINE_string('json', None, 'File to write all figures to.')
-_GENERATED = 64  # pictures generated at a time
+_GENERATED = 64  # pictures generated at a time, or the next multiple of the devices
 _SAMPLES = 20  # importance samples of an evaluation
 
 
@@ -165,7 +168,8 @@ def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict
   forward, gradient, draw = (
     jax.jit(step.over_devices(mesh, f)) for f in (loss, jax.value_and_grad(loss), generate)
   )
-  limit, noise, few = jax.jit(alone), noise_of(size), noise_of(_GENERATED)
+  few = noise_of(-(-_GENERATED // mesh.size) * mesh.size)
+  limit, noise = jax.jit(alone), noise_of(size)
   medians = in_turns(
     {
       'forward': lambda: forward(params, batch, noise),
@@ -246,11 +250,14 @@ def _flop(key) -> float:
   return 2.0 * math.prod(left) * math.prod(right) / contracted / batch
 
 
-def _load(path: str):
+def _load(experiment: str):
   """The config of an experiment with the flags' changes, and the shape of its pictures."""
+  path, _, variant = experiment.partition(':')
   if not pathlib.Path(path).is_file():
     raise UserError(f'--configs={path}: no such file.')
-  config = runpy.run_path(path)['get_config']()
+  config = runpy.run_path(path)['get_config'](*[variant] if variant else [])
+  if config.model.name != 'draw':
+    raise UserError(f'--configs={experiment} is no DRAW, the only model that is timed here.')
   name = pathlib.Path(path).stem
   if _SHAPE.value is None and name not in _SHAPES:
     raise UserError(f'{path} is not one of {", ".join(_SHAPES)}: give --shape=H,W,C.')
@@ -263,14 +270,17 @@ def _load(path: str):
     raise UserError(f'--remat={_REMAT.value}: there are {", ".join(recurrence.REMAT)}.')
   config.train.batch_size = _BATCH_SIZE.value or config.train.batch_size
   config.model.remat = _REMAT.value or config.model.remat
-  return name, config, shape
+  return f'{name}:{variant}' if variant else name, config, shape
 
 
 def main() -> None:
   """Prints a row for each experiment."""
   loaded = list(map(_load, _CONFIGS.value))
-  cores.use_cores([_GENERATED, *(config.train.batch_size for _, config, _ in loaded)])
+  sections = [section for _, config, _ in loaded for section in (config.train, config.eval)]
+  cores.use_cores([section.batch_size for section in sections])
   cores.keep_memory()
+  for _, config, shape in loaded:
+    config_lib.validate_for(config, shape, jax.device_count())
   device = jax.devices()[0]
   print(f'{jax.device_count()} x {device.device_kind}, jax {jax.__version__}')
   columns = ('batch', 'T', 'forward', 'fwd+bwd', 'step', 'products', 'ratio', 'images/s',

@@ -1,10 +1,10 @@
-"""Examples a second that each pipeline gives, beside what its model takes in training.
+"""Examples a second that each pipeline gives, beside what its model takes.
 
     python experiments/benchmark_data.py --data_dir=DIR
     python experiments/benchmark_data.py --data_dir=DIR --datasets=svhn --consumption=svhn=250
 
-A model's rate is that of the loss and its gradient, measured before the pipeline's so that they do
-not share cores.
+A model's rate is that of the loss and its gradient on one device with all cores, measured before
+the pipeline's so that they do not share them.
 """
 
 import itertools
@@ -63,7 +63,7 @@ def rate(step, batch_size: int) -> float:
 
 
 def consumption(dataset: data.Dataset) -> float:
-  """Returns the examples a second that the model of a dataset works through in training."""
+  """Returns the examples a second of the loss of a dataset's model and its gradient."""
   params, loss = make_loss(dataset)
   gradient = jax.jit(jax.value_and_grad(loss))
   batch = next(dataset.train_batches(_BATCH_SIZE.value, seed=0))
@@ -73,11 +73,18 @@ def consumption(dataset: data.Dataset) -> float:
   )
 
 
+def _is_rate(word: str) -> bool:
+  return word.replace('.', '', 1).isdecimal() and float(word) > 0
+
+
 def main() -> None:
   """Prints a row for each dataset."""
   given = dict(item.partition('=')[::2] for item in _CONSUMPTION.value)
-  if not all(rate.replace('.', '', 1).isdecimal() for rate in given.values()):
-    raise UserError(f'--consumption={",".join(_CONSUMPTION.value)}: give NAME=RATE, as svhn=250.')
+  if not all(name in _EXPERIMENTS and _is_rate(word) for name, word in given.items()):
+    raise UserError(
+      f'--consumption={",".join(_CONSUMPTION.value)}: give NAME=RATE as svhn=250, with a NAME of '
+      f'{", ".join(_EXPERIMENTS)}.'
+    )
   print(f'{"dataset":<16} {"pipeline/s":>10} {"model/s":>10} {"times":>8}')
   for name in _DATASETS.value:
     dataset = data.open_dataset(name, data_dir=_DATA_DIR.value)

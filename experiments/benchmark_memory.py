@@ -34,6 +34,10 @@ _REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Steps of each kind.', low
 def main() -> None:
   """Prints a table with a row for each case."""
   cases = list(map(_case, _CASES.value))
+  if _BATCH_SIZE.value % jax.device_count():
+    raise UserError(
+      f'--batch_size={_BATCH_SIZE.value} is no multiple of {jax.device_count()} devices.'
+    )
   cores.keep_memory()
   print(f'{jax.device_count()} x {jax.devices()[0].device_kind}, batch {_BATCH_SIZE.value}')
   print(f'{"MB (time)":<18}' + ''.join(f'{name:>18}' for name in recurrence.REMAT))

@@ -26,7 +26,10 @@ def main() -> int:
   command = arguments.command[1:] if arguments.command[:1] == ['--'] else arguments.command
   if arguments.n < 1 or not command:
     parser.error('give at least one process and a command after --')
-  return _run(command, arguments.n)
+  try:
+    return _run(command, arguments.n)
+  except OSError as error:
+    parser.error(f'cannot start {command[0]}: {error.strerror}')
 
 
 def _run(command: list[str], num: int) -> int:

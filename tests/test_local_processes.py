@@ -80,3 +80,11 @@ def test_nothing_to_run():
   process = launch([])
   assert 'give at least one process and a command' in process.communicate()[0]
   assert process.returncode == 2
+
+
+def test_a_program_that_is_not_there():
+  process = launch(['no_such_program'])
+  output = process.communicate()[0]
+  assert 'error: cannot start no_such_program: No such file or directory' in output
+  assert 'Traceback' not in output
+  assert process.returncode == 2
