@@ -131,17 +131,12 @@ def read(images: jax.Array, window: Window, size: int) -> jax.Array:
     [..., N, N, C], rows first.
   """
   f_y, f_x = filterbanks(window, size, *images.shape[-3:-1])
-  return read_with(images, f_y, f_x, window.intensity)
-
-
-def read_with(images: jax.Array, f_y: jax.Array, f_x: jax.Array, intensity: jax.Array) -> jax.Array:
-  """`read` with filterbanks at hand: [..., H, W, C] to [..., N, N, C]."""
   *lead, height, width, channels = images.shape
   # Columns and channels as one axis: a plain product of matrices.
   rows = f_y @ images.reshape(*lead, height, width * channels)
   rows = rows.reshape(*rows.shape[:-1], width, channels)
   patch = jnp.einsum('...mw,...nwc->...nmc', f_x, rows)
-  return intensity[..., None, None, None] * patch
+  return window.intensity[..., None, None, None] * patch
 
 
 def write(patch: jax.Array, window: Window, height: int, width: int) -> jax.Array:
@@ -157,11 +152,6 @@ def write(patch: jax.Array, window: Window, height: int, width: int) -> jax.Arra
     [..., H, W, C], to be added to the canvas.
   """
   f_y, f_x = filterbanks(window, patch.shape[-2], height, width)
-  return write_with(patch, f_y, f_x, window.intensity)
-
-
-def write_with(patch: jax.Array, f_y: jax.Array, f_x: jax.Array, intensity: jax.Array) -> jax.Array:
-  """`write` with filterbanks at hand: [..., N, N, C] to [..., H, W, C]."""
-  patch = patch / intensity[..., None, None, None]
+  patch = patch / window.intensity[..., None, None, None]
   columns = jnp.einsum('...mw,...nmc->...nwc', f_x, patch)
   return jnp.einsum('...nh,...nwc->...hwc', f_y, columns)

@@ -14,6 +14,9 @@ from draw_jax.errors import UserError
 
 _CACHE = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'draw_jax'
 
+# Flags whose values are files or folders.
+_PATHS = ('workdir', 'model', 'output', 'data_dir', 'manual_dir', 'image', 'preview', 'compare')
+
 _COMPILATION_CACHE = flags.DEFINE_string(
   'compilation_cache', str(_CACHE / 'xla'), "Folder for compiled programs; '' for none."
 )
@@ -46,6 +49,7 @@ def run(
     try:
       if len(argv) > 1:
         raise UserError(f'unknown argument {argv[1]!r}: options begin with --.')
+      _expand_paths()
       if not flags.FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
       if _COMPILATION_CACHE.value:
@@ -60,6 +64,16 @@ def run(
       return 128 + signal.SIGINT
 
   app.run(guarded, flags_parser=parse_flags)
+
+
+def _expand_paths() -> None:
+  """Puts the home folder in place of ~, which a shell leaves as it is behind a =."""
+  for flag in (flags.FLAGS[name] for name in _PATHS if name in flags.FLAGS):
+    values = flag.value if isinstance(flag.value, list) else [flag.value]
+    if '' in values:  # such as a variable of the shell that is not set
+      raise UserError(f'--{flag.name}= is empty: give a path, or leave it out.')
+    values = [value and os.path.expanduser(value) for value in values]
+    flag.value = values if isinstance(flag.value, list) else values[0]
 
 
 def define_process_flags() -> None:

@@ -5,11 +5,14 @@ A workdir holds `config.json`, `checkpoints/STEP/` and, once training has ended,
 the step.
 """
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import pathlib
 import zlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -173,6 +176,33 @@ class Checkpoints:
       ) from error
 
 
+@contextlib.contextmanager
+def alone(workdir: str | os.PathLike) -> Iterator[None]:
+  """Keeps every other training out of a workdir until the block ends.
+
+  Where the file system has no locks for folders, as NFS, it does nothing: a lock that
+  outlived a machine that died would keep out the run that goes on from there.
+  """
+  if jax.process_index():  # Process 0 holds it for all of its run.
+    yield
+    return
+  _make_folder(workdir)
+  folder = os.open(workdir, os.O_RDONLY)
+  try:
+    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError as error:
+    os.close(folder)
+    raise UserError(
+      f'another training is at work in --workdir={workdir}: let it end, or give another one.'
+    ) from error
+  except OSError as error:
+    logging.info('no lock on %s: %s', workdir, error)
+  try:
+    yield
+  finally:
+    os.close(folder)
+
+
 def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
   """Writes the config into a workdir, unless a run of another model is there.
 
@@ -196,12 +226,12 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
         'or the same values to continue it.'
       )
   if jax.process_index() == 0:
+    _make_folder(workdir)
     try:
-      path.parent.mkdir(parents=True, exist_ok=True)
       path.with_name(_RESULT).unlink(missing_ok=True)
       _write(path, config_lib.to_json(config))
     except OSError as error:
-      raise UserError(f'cannot write into --workdir={workdir}: {error.strerror}.') from error
+      raise _not_writable(workdir, error) from error
   return changed
 
 
@@ -282,7 +312,8 @@ def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
         f'no checkpoint in {workdir} has been evaluated yet: choose latest, or one of '
         f'{_names(checkpoints)}.'
       )
-    return min(judged, key=lambda c: c.metrics['rank'])
+    # Of equals the latest, which is also the one that is kept.
+    return min(judged, key=lambda c: (c.metrics['rank'], -c.step))
   if not str(which).isdigit() or int(which) not in by_step:
     raise UserError(
       f'no checkpoint {which!r} in {workdir}: choose best, latest or one of {_names(checkpoints)}.'
@@ -295,6 +326,17 @@ def _is_there(path: pathlib.Path) -> bool:
     return path.exists()
   except OSError as error:  # such as a folder of someone else
     raise UserError(f'cannot look into {path.parent}: {error.strerror}.') from error
+
+
+def _make_folder(workdir: str | os.PathLike) -> None:
+  try:
+    pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise _not_writable(workdir, error) from error
+
+
+def _not_writable(workdir: str | os.PathLike, error: OSError) -> UserError:
+  return UserError(f'cannot write into --workdir={workdir}: {error.strerror}.')
 
 
 def _write(path: pathlib.Path, text: str) -> None:

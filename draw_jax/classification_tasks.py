@@ -47,7 +47,9 @@ def framed(images: jax.Array, window: attention.Window, size: int) -> jax.Array:
   half = (size - 1) / 2 * window.stride[..., None]
 
   def outside(center, length):  # in pixels, negative inside
-    return jnp.abs(jnp.arange(length) - center[..., None]) - half
+    # Filters outside the picture act on its edge: so the frame is moved there.
+    low, high = (jnp.clip(center[..., None] + side, 0, length - 1) for side in (-half, half))
+    return jnp.abs(jnp.arange(length) - (low + high) / 2) - (high - low) / 2
 
   y, x = outside(window.center_y, height), outside(window.center_x, width)
   distance = jnp.abs(jnp.maximum(y[..., :, None], x[..., None, :]))

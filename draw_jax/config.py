@@ -151,6 +151,9 @@ def validate(config) -> None:
     _between(config, name, 0, 1, including_upper=False)
   for name in ('optimizer.fall_fraction', 'optimizer.final_fraction', 'rollback_scale'):
     _between(config, name, 0, 1)
+  _above_zero(config, 'rollback_scale')
+  if config.train.seed >= 2**32:
+    raise UserError(f'train.seed={config.train.seed} must be from 0 to 2**32 - 1.')
   _validate_curriculum(config.train)
   if config.eval.split == 'train':
     raise UserError('eval.split=train is what is trained on: give another split, such as valid.')

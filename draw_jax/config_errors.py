@@ -39,8 +39,12 @@ def explain(argv: Sequence[str], error: Exception) -> str:
 
 def _file(argv: Sequence[str]) -> tuple[pathlib.Path, str]:
   """The config's file and its variant."""
-  match = re.search(r'\s--?config[=\s]([^\s:]+):?(\S*)', ' '.join(argv))
-  return (pathlib.Path(match[1]), match[2]) if match else (pathlib.Path(), '')
+  for word, following in zip(argv, [*argv[1:], ''], strict=True):
+    match = re.fullmatch(r'--?config(?:=(.*))?', word)
+    if match:
+      path, _, variant = (following if match[1] is None else match[1]).partition(':')
+      return pathlib.Path(path), variant
+  return pathlib.Path(), ''
 
 
 def _missing_file(argv: Sequence[str]) -> str | None:

@@ -52,9 +52,9 @@ def main() -> int:
   """Flags in, library calls out."""
   output = _output()
   samples = _integers('importance_samples', _SAMPLES.value)
+  steps = _integers('steps', _STEPS.value)
   options = evaluation.Options(
     split=_SPLIT.value or 'test',
-    steps=_integers('steps', _STEPS.value),
     importance_samples=bounds.ladder(*samples) if len(samples) == 1 else samples,
     repeats=_REPEATS.value,
     latents=_LATENTS.value,
@@ -71,7 +71,7 @@ def main() -> int:
     if _SPLIT.value is None and 'test' not in dataset.splits:
       options = dataclasses.replace(options, split=loaded.config.eval.split)
     measured = evaluation.measure(
-      task, loaded.params, dataset, options, sharding.make_mesh(), options.steps or (loaded.steps,)
+      task, loaded.params, dataset, options, sharding.make_mesh(), steps or (loaded.steps,)
     )
   except KeyboardInterrupt:
     print('stopped before there was any figure.')

@@ -43,7 +43,6 @@ class Options:
 
   Attributes:
     split: of the dataset.
-    steps: numbers of time-steps, each with bounds of its own; empty for that of training.
     importance_samples: numbers of samples of importance-weighted bounds; the largest is K.
     repeats: R. Each image gets R x K draws; a bound with fewer samples than K uses as
       many of them as it divides.
@@ -54,7 +53,6 @@ class Options:
   """
 
   split: str = 'test'
-  steps: tuple[int, ...] = ()
   importance_samples: tuple[int, ...] = ()
   repeats: int = 1
   latents: bool = False

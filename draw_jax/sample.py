@@ -21,7 +21,9 @@ _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step
 _OUTPUT = flags.DEFINE_string('output', None, 'Folder for the pictures.', required=True)
 _NUM = flags.DEFINE_integer('num', 64, 'How many pictures.', lower_bound=1)
 _COLUMNS = flags.DEFINE_integer('columns', None, 'Pictures in a row of the grid.', lower_bound=1)
-_SEED = flags.DEFINE_integer('seed', 0, 'The same seed gives the same pictures.', lower_bound=0)
+_SEED = flags.DEFINE_integer(
+  'seed', 0, 'The same seed gives the same pictures.', lower_bound=0, upper_bound=2**32 - 1
+)
 _BINARY = flags.DEFINE_bool('binary', False, 'Draw the pixels instead of showing their means.')
 _NPZ = flags.DEFINE_bool('npz', False, 'Also write samples.npz with the array `images`.')
 

@@ -35,6 +35,9 @@ def start_processes(
   if None not in given:
     if not 0 <= process_id < num_processes:
       raise UserError(f'--process_id={process_id} is not between 0 and {num_processes - 1}.')
+    host, _, port = coordinator.rpartition(':')
+    if not host or not port.isdecimal():
+      raise UserError(f'--coordinator_address={coordinator} is not host:port.')
     # JAX would still ask a scheduler for the devices, and take one of them a process.
     jax.distributed.initialize(
       coordinator, num_processes, process_id, cluster_detection_method='deactivate'
@@ -47,7 +50,7 @@ def start_processes(
     jax.distributed.initialize()
   elif importlib.util.find_spec('libtpu'):
     # The library may be there on a machine that belongs to no TPU slice.
-    with contextlib.suppress(RuntimeError, ValueError):
+    with contextlib.suppress(ValueError):
       jax.distributed.initialize()
 
 

@@ -49,6 +49,11 @@ def train(
   dataset = data.open_dataset(data_dir=data_dir, **config.data)
   config_lib.validate_for(config, dataset.image_shape, jax.device_count())
   dataset.num_examples(config.eval.split)  # Refuses a split that is not there.
+  with checkpoint.alone(workdir):
+    return _train(config, workdir, dataset, profile)
+
+
+def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Result:
   changed = checkpoint.claim(workdir, config)
   stop = Stop()
   try:
@@ -115,7 +120,9 @@ class _Trainer:
           self._refuse_or_go_back(error)
           state = self._begin()
       self.checkpoints.wait()
-      return Result(int(state.step), self.plan.num_steps, self.best, self.stop.signal)
+      step, num_steps = int(state.step), self.plan.num_steps
+      # A signal that came in the last evaluation found nothing to stop.
+      return Result(step, num_steps, self.best, self.stop.signal if step < num_steps else None)
     finally:
       self.record.close()
       self.display.close()
@@ -144,9 +151,14 @@ class _Trainer:
 
   def _fit(self, state: step_lib.State) -> step_lib.State:
     step, pending = int(state.step), None
+    if self.profile and not step < self.profile[0] <= self.plan.num_steps:
+      self.display.say(
+        f'no trace: {step} of {self.plan.num_steps} steps are done, --profile begins at '
+        f'{self.profile[0]}'
+      )
     batches = self.dataset.train_batches(
       self.config.train.batch_size,
-      seed=self.config.train.seed + self.rollbacks * _SEED_STRIDE,
+      seed=(self.config.train.seed + self.rollbacks * _SEED_STRIDE) % 2**32,
       start_step=step,
       **self.processes,
     )
@@ -225,7 +237,7 @@ class _Trainer:
           f'step {step}: {self.task.metric} on {self.config.eval.split} not finite'
         )
       rank = (self.plan.phases_left(step), value)
-      if self.best is None or rank < tuple(self.best['rank']):
+      if self.best is None or rank <= tuple(self.best['rank']):
         self.best = {'step': step, 'value': value, 'steps': steps, 'rank': rank}
     progress = {
       'best': self.best,

@@ -299,3 +299,34 @@ def test_the_end_of_a_run_is_told_until_it_goes_on(tmp_path):
   assert checkpoint.read_end(tmp_path, config) is None  # the end of a shorter one
   checkpoint.claim(tmp_path, config)
   assert checkpoint.read_end(tmp_path, config) is None
+
+
+def test_two_trainings_in_one_workdir(tmp_path):
+  with checkpoint.alone(tmp_path / 'run'):
+    with (
+      pytest.raises(UserError, match=r'another training is at work in --workdir=.*/run'),
+      checkpoint.alone(tmp_path / 'run'),
+    ):
+      pass
+    with checkpoint.alone(tmp_path / 'other'):
+      pass
+  with checkpoint.alone(tmp_path / 'run'):  # The first has ended.
+    pass
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+  def refuse(*_):
+    raise OSError(errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(checkpoint.fcntl, 'flock', refuse)
+  with checkpoint.alone(tmp_path), checkpoint.alone(tmp_path):
+    pass
+
+
+def test_of_equals_the_latest_is_kept_and_chosen(tmp_path):
+  checkpoint.claim(tmp_path, support.tiny_config('images.npy'))
+  checkpoints = checkpoint.Checkpoints(tmp_path, keep_latest=1, keep_best=1)
+  for step, value in ((1, 5.0), (2, 5.0), (3, 7.0)):
+    checkpoints.save(make_state(step), progress(), {'error': value}, (0, value))
+  checkpoints.close()
+  assert checkpoint.load(tmp_path).step == 2

@@ -48,6 +48,7 @@ BAD = [
   ('train.curriculum', ((0, 2),), 'is not a row of (T, epochs) pairs such as'),
   ('train.curriculum', ((16, '2'),), 'is not a row of (T, epochs) pairs such as'),
   ('train.seed', -1, 'train.seed=-1 must be a number of at least 0.'),
+  ('train.seed', 2**32, 'train.seed=4294967296 must be from 0 to 2**32 - 1.'),
   ('train.curriculum', ((16, 99),), 'takes 99 epochs, more than the whole run, train.epochs=12.0'),
   ('optimizer.learning_rate', float('nan'), 'optimizer.learning_rate=nan must be a number above 0'),
   ('optimizer.schedule', 'cosin', "did you mean 'cosine'?"),
@@ -65,6 +66,7 @@ BAD = [
   ('checkpoint.every_steps', 0, 'checkpoint.every_steps=0 must be a number of at least 1.'),
   ('max_rollbacks', -1, 'max_rollbacks=-1 must be a number of at least 0.'),
   ('rollback_scale', 1.5, 'rollback_scale=1.5 must be at least 0 and at most 1.'),
+  ('rollback_scale', 0.0, 'rollback_scale=0.0 must be a number above 0.'),
   ('on_nan', 'rolback', "on_nan='rolback' is not known: did you mean 'rollback'?"),
 ]
 

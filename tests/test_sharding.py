@@ -110,5 +110,11 @@ def test_incomplete_flags_of_processes(given):
     sharding.start_processes(*given)
 
 
+@pytest.mark.parametrize('address', ['host', 'host:', ':80', '80'])
+def test_an_address_without_a_port(address):
+  with pytest.raises(errors.UserError, match=f'--coordinator_address={address} is not host:port'):
+    sharding.start_processes(address, 2, 0)
+
+
 if __name__ == '__main__':
   worker(sys.argv[1])

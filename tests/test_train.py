@@ -116,6 +116,7 @@ def test_begun_on_four_devices_and_ended_on_one(experiment, finished, tmp_path):
     (['--config.model.steps=many'], 'flag --config.model.steps=many: invalid literal for int()'),
     (['--config.eval.split=vaild'], "images has no split 'vaild': it has train, valid"),
     (['--profile=9,3'], '--profile=9,3 is not a first and a last step, such as 100,110.'),
+    (['--workdir='], '--workdir= is empty: give a path, or leave it out.'),
     (['--workdri=x'], "Unknown command line flag 'workdri'. Did you mean: workdir ?"),
   ],
   ids=lambda value: value[0] if isinstance(value, list) else '',
@@ -134,7 +135,24 @@ def test_an_experiment_that_is_not_there(experiment, tmp_path):
   assert f'did you mean {experiment}?' in done.stderr and done.stderr.count('\n') == 1
 
 
+def test_a_folder_with_a_space_hides_no_slip(experiment, tmp_path):
+  spaced = tmp_path / 'my experiments' / 'a.py'
+  spaced.parent.mkdir()
+  spaced.write_text(experiment.read_text())
+  done = support.run(spaced, tmp_path / 'run', '--config.train.epoch=3')
+  assert done.stderr.startswith('error: no field config.train.epoch: did you mean')
+
+
+def test_the_home_folder(experiment, tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  done = support.run(experiment, '~/run', '--config.train.num_steps=2')
+  assert done.returncode == 0, done.stderr
+  assert checkpoint.load(tmp_path / 'run', 'latest').step == 2
+
+
 def test_profile(experiment, tmp_path):
   done = support.run(experiment, tmp_path, '--profile=3,5')
   assert done.returncode == 0, done.stderr
   assert list((tmp_path / 'profile').rglob('*.xplane.pb'))
+  again = support.run(experiment, tmp_path, '--profile=3,5')
+  assert 'no trace: 60 of 60 steps are done, --profile begins at 3' in again.stderr

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -194,3 +195,22 @@ def test_pictures_and_record_for_tensorboard(config, tmp_path):
   assert last['split'] == 'valid' and last['examples'] == 8
   # The same command on a finished run trains no more.
   assert training.train(config, tmp_path / 'run').step == 60
+
+
+def test_a_signal_in_the_last_evaluation_finds_a_run_that_is_done(config, tmp_path, monkeypatch):
+  config.train.num_steps = 4
+  evaluate = training._Trainer._evaluate
+
+  def interrupted(self, *args):
+    signal.raise_signal(signal.SIGTERM)
+    return evaluate(self, *args)
+
+  monkeypatch.setattr(training._Trainer, '_evaluate', interrupted)
+  result = training.train(config, tmp_path)
+  assert (result.step, result.signal) == (4, None)
+
+
+def test_the_best_of_equals_is_the_one_that_is_kept(config, tmp_path, monkeypatch):
+  monkeypatch.setattr(training._Trainer, '_evaluate', lambda *_: {'bound': 5.0})
+  config.train.num_steps = 40
+  assert training.train(config, tmp_path).best['step'] == checkpoint.load(tmp_path).step
