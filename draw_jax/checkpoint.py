@@ -187,7 +187,10 @@ def alone(workdir: str | os.PathLike) -> Iterator[None]:
     yield
     return
   _make_folder(workdir)
-  folder = os.open(workdir, os.O_RDONLY)
+  try:
+    folder = os.open(workdir, os.O_RDONLY)
+  except OSError as error:  # such as a folder of someone else
+    raise _not_writable(workdir, error) from error
   try:
     fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError as error:

@@ -286,6 +286,11 @@ def test_workdir_that_cannot_be(tmp_path):
   (tmp_path / 'file').write_text('')
   with pytest.raises(UserError, match=r'cannot write into --workdir=.*: Not a directory'):
     checkpoint.claim(tmp_path / 'file' / 'run', support.tiny_config('images.npy'))
+  with (
+    pytest.raises(UserError, match=r'cannot write into --workdir=.*/file: File exists'),
+    checkpoint.alone(tmp_path / 'file'),
+  ):
+    pass
 
 
 def test_the_end_of_a_run_is_told_until_it_goes_on(tmp_path):
