@@ -23,6 +23,7 @@ from ml_collections import config_dict
 from orbax.checkpoint import v1 as ocp
 
 from draw_jax import config as config_lib
+from draw_jax import files
 from draw_jax.errors import UserError, first_line
 from draw_jax.step import State
 
@@ -54,6 +55,11 @@ class Checkpoints:
 
   def __init__(self, workdir: str | os.PathLike, keep_latest: int, keep_best: int):
     self._folder = pathlib.Path(workdir).absolute() / _FOLDER
+    if jax.process_index() == 0:
+      for path, error in _without_metrics(self._folder.parent):
+        logging.warning('checkpoint %s cannot be read and is passed over: %s', path, error)
+        _put_aside(path)
+    multihost_utils.sync_global_devices('checkpoints_looked_at')
     policies = ocp.training.preservation_policies
     best = policies.BestN(
       get_metric_fn=lambda metrics: metrics['rank'],
@@ -153,10 +159,7 @@ class Checkpoints:
 
   def _put_aside(self, step: int) -> None:
     if jax.process_index() == 0:
-      aside = self._folder.parent / _DAMAGED
-      aside.mkdir(exist_ok=True)
-      names = (aside / (f'{step}' + (f'.{i}' if i else '')) for i in range(1000))
-      self.path(step).rename(next(name for name in names if not name.exists()))
+      _put_aside(self.path(step))
     multihost_utils.sync_global_devices(f'put_aside_{step}')
     self._checkpointer.reload()
 
@@ -216,8 +219,8 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
   """
   path = pathlib.Path(workdir) / _CONFIG
   changed = {}
-  if _is_there(path) and _steps(path.parent):
-    changed = config_lib.differences(config_lib.from_json(path.read_text()), config)
+  if files.is_there(path) and _steps(path.parent):
+    changed = config_lib.differences(_read_config(path), config)
     fixed = [
       f'{k}: {a} there, {b} now'
       for k, (a, b) in changed.items()
@@ -246,10 +249,13 @@ def end(workdir: str | os.PathLike, result: dict) -> None:
 def read_end(workdir: str | os.PathLike, config) -> dict | None:
   """What `end` wrote; None if the run of this config has not ended, or not begun."""
   path = pathlib.Path(workdir) / _CONFIG
-  if not path.exists() or path.read_text() != config_lib.to_json(config):
+  if not files.is_there(path) or path.read_text() != config_lib.to_json(config):
     return None
   path = path.with_name(_RESULT)
-  return json.loads(path.read_text()) if path.exists() else None
+  try:
+    return json.loads(path.read_text()) if path.exists() else None
+  except ValueError:  # cut off by a crash; to train on from the end takes no time
+    return None
 
 
 def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> Loaded:
@@ -261,11 +267,14 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     ema: the moving average of the parameters, or the parameters themselves.
   """
   workdir = pathlib.Path(workdir).absolute()
-  if not _is_there(workdir / _CONFIG):
+  if not files.is_there(workdir / _CONFIG):
     what = 'holds no training run' if workdir.is_dir() else 'does not exist'
     raise UserError(f'{workdir} {what}: give the --workdir of draw_jax.train.')
   if not _steps(workdir):
     raise UserError(f'{workdir} has no checkpoint yet: let draw_jax.train run until it saves one.')
+  config = _read_config(workdir / _CONFIG)
+  for path, error in _without_metrics(workdir):
+    raise UserError(f'checkpoint {path} cannot be read ({error}): move that folder away.')
   with ocp.training.Checkpointer(workdir / _FOLDER) as checkpointer:
     found = _choose(checkpointer.checkpoints, which, workdir)
     name = 'ema' if ema else 'params'
@@ -280,7 +289,7 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
         f'{_names(checkpointer.checkpoints)}.'
       ) from error
   return Loaded(
-    config=config_lib.from_json((workdir / _CONFIG).read_text()),
+    config=config,
     params=parts[name],
     step=found.step,
     steps=progress['steps'],
@@ -324,13 +333,6 @@ def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
   return by_step[int(which)]
 
 
-def _is_there(path: pathlib.Path) -> bool:
-  try:
-    return path.exists()
-  except OSError as error:  # such as a folder of someone else
-    raise UserError(f'cannot look into {path.parent}: {error.strerror}.') from error
-
-
 def _make_folder(workdir: str | os.PathLike) -> None:
   try:
     pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
@@ -354,6 +356,36 @@ def _steps(workdir: pathlib.Path) -> list[int]:
   return (
     sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
   )
+
+
+def _read_config(path: pathlib.Path) -> config_dict.ConfigDict:
+  try:
+    return config_lib.from_json(path.read_text())
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise UserError(
+      f'{path} cannot be read ({first_line(error)}). If it is damaged, remove it; draw_jax.train '
+      'with the values of this run writes it anew.'
+    ) from error
+
+
+def _without_metrics(workdir: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
+  """Checkpoints whose evaluation is there and cannot be read: Orbax would stop at them."""
+  for step in _steps(workdir):
+    path = workdir / _FOLDER / str(step)
+    file = path / 'metrics' / 'metrics'
+    try:
+      if file.exists():
+        json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+      yield path, first_line(error)
+
+
+def _put_aside(path: pathlib.Path) -> None:
+  """Moves a checkpoint out of the way of those to come."""
+  aside = path.parent.parent / _DAMAGED
+  aside.mkdir(exist_ok=True)
+  names = (aside / (path.name + (f'.{i}' if i else '')) for i in range(1000))
+  path.rename(next(name for name in names if not name.exists()))
 
 
 def _sizes(image_shape) -> str:

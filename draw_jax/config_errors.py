@@ -1,6 +1,7 @@
 """Errors in the flags of a config file, told in one line."""
 
 import difflib
+import inspect
 import pathlib
 import re
 import runpy
@@ -34,7 +35,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 def explain(argv: Sequence[str], error: Exception) -> str:
   """What is wrong with a command line that raised an error, in one line."""
-  return _missing_file(argv) or _unknown_field(argv) or usage.explain(error)
+  return _missing_file(argv) or _no_variants(argv) or _unknown_field(argv) or usage.explain(error)
 
 
 def _file(argv: Sequence[str]) -> tuple[pathlib.Path, str]:
@@ -55,6 +56,17 @@ def _missing_file(argv: Sequence[str]) -> str | None:
   near = difflib.get_close_matches(str(path), others, n=1)
   hint = f'did you mean {near[0]}? ' if near else ''
   return f'no experiment {path}: {hint}There are {", ".join(others)}.'
+
+
+def _no_variants(argv: Sequence[str]) -> str | None:
+  path, variant = _file(argv)
+  if not variant:
+    return None
+  try:
+    takes = inspect.signature(runpy.run_path(str(path))['get_config']).parameters
+  except Exception:  # Then that is the error to tell.
+    return None
+  return None if takes else f'{path} has no variants: leave out :{variant}.'
 
 
 def _unknown_field(argv: Sequence[str]) -> str | None:

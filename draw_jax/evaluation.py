@@ -31,6 +31,7 @@ from draw_jax import (
   stopping,
   tasks,
 )
+from draw_jax.convolutional import Convolutional
 from draw_jax.errors import UserError
 
 # Images at a time, unless the user or the memory says otherwise.
@@ -157,6 +158,8 @@ def measure(
     kind, rows = _Predictions, options.batch_size or BATCH
     if options.draws > 1:
       raise UserError('a classifier has no bounds: leave out --importance_samples and --repeats.')
+    if isinstance(task.model, Convolutional) and tuple(steps) != (1,):
+      raise UserError('a convolutional network has no glimpses: leave out --steps.')
   else:
     raise UserError(f'there is no evaluation for {type(task).__name__}.')
   batch_size, chunk = _plan(options, total, rows, mesh.size)

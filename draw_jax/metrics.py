@@ -11,6 +11,7 @@ import numpy as np
 import tensorboardX
 import tqdm
 
+from draw_jax import files
 from draw_jax.figures import grid
 from draw_jax.plan import Plan
 
@@ -82,13 +83,19 @@ class Record:
 def read(workdir: str | pathlib.Path) -> list[dict]:
   """The rows of a run's metrics.jsonl."""
   path = pathlib.Path(workdir) / 'metrics.jsonl'
-  return _rows(path) if path.exists() else []
+  return _rows(path) if files.is_there(path) else []
 
 
 def _rows(path: pathlib.Path) -> list[dict]:
-  """Whole rows; the last one is cut off where a run was killed while writing it."""
-  lines = path.read_text().splitlines(keepends=True)
-  return [json.loads(line) for line in lines if line.endswith('\n')]
+  """Whole rows; one is cut off where a run was killed while writing it, or has lost its text."""
+  rows = []
+  for line in path.read_text(errors='replace').splitlines(keepends=True):
+    with contextlib.suppress(ValueError):
+      row = json.loads(line)
+      # Without its end a row may have lost digits and still be JSON.
+      if line.endswith('\n') and isinstance(row, dict) and 'step' in row:
+        rows.append(row)
+  return rows
 
 
 def _keep_until(path: pathlib.Path, step: int) -> None:

@@ -37,10 +37,9 @@ import safetensors
 import safetensors.numpy
 from ml_collections import config_dict
 
-from draw_jax import checkpoint, tasks
+from draw_jax import checkpoint, files, tasks
 from draw_jax import config as config_lib
 from draw_jax.errors import UserError, first_line
-from draw_jax.figures import files
 
 SUFFIX = '.safetensors'
 _KEY, _SCHEMA = 'draw_jax', 'draw_jax.model/1'
@@ -220,7 +219,7 @@ def _read(path: pathlib.Path, label: str) -> tuple[checkpoint.Loaded, dict[str, 
 
 def _content(path: pathlib.Path, label: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """The metadata and the tensors of a file that has both as they were written."""
-  if not path.is_file():
+  if not files.is_there(path):
     raise UserError(f'there is no file {label}.')
   try:
     with safetensors.safe_open(path, framework='numpy') as file:

@@ -28,6 +28,11 @@ def main() -> None:
   """Prepares the dataset."""
   spec = registry.find(_DATASET.value)
   if spec.builder is not None:
+    for flag in (_PATH, _IMAGE_SIZE, _CHANNELS):
+      if flag.value is not None:
+        raise errors.UserError(f'--{flag.name} is for --dataset=images: leave it out.')
+    if _BINARIZATION.value is not None and not _PREVIEW.value:
+      raise errors.UserError('--binarization is for the --preview: add that, or leave it out.')
     _prepare(spec.builder)
   elif _MANUAL_DIR.value is not None:
     raise errors.UserError(f'{spec.name} is not made from published files: leave out --manual_dir.')

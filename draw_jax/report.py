@@ -55,8 +55,7 @@ from typing import Any
 
 import jax
 
-from draw_jax import checkpoint, data, distributions, evaluation, model_file
-from draw_jax.figures import files
+from draw_jax import checkpoint, data, distributions, evaluation, files, model_file
 
 # Table 2 of the paper, in nats: upper bounds for the test images with fixed binarisation.
 PAPER = {True: 80.97, False: 87.40}  # by whether there is attention

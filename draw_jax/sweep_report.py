@@ -15,8 +15,8 @@ import rich.live
 import rich.table
 import rich.text
 
-from draw_jax import metrics
-from draw_jax.figures import curves, files, page
+from draw_jax import files, metrics
+from draw_jax.figures import curves, page
 from draw_jax.sweep_runs import Run
 
 _ORDER = ('running', 'stopping', 'failed', 'stopped', 'finished', 'waiting')  # in the live table

@@ -31,10 +31,9 @@ from absl import flags
 from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import PartitionSpec
 
-from draw_jax import binary, cores, evaluation, optimizer, recurrence, sharding, step, tasks
+from draw_jax import binary, cores, evaluation, files, optimizer, recurrence, sharding, step, tasks
 from draw_jax import config as config_lib
 from draw_jax.errors import UserError
-from draw_jax.figures import files
 
 _HERE = pathlib.Path(__file__).parent
 _SHAPES = {

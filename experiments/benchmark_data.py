@@ -20,9 +20,6 @@ from draw_jax import binary, data, tasks
 from draw_jax.errors import UserError
 
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
-_DATASETS = flags.DEFINE_list(
-  'datasets', [name for name in data.NAMES if name != 'images'], 'Which ones.'
-)
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 100, 'Of both.', lower_bound=1)
 _SECONDS = flags.DEFINE_float('seconds', 5.0, 'How long to measure each.', lower_bound=0.0)
 _CONSUMPTION = flags.DEFINE_list('consumption', [], 'NAME=EXAMPLES_A_SECOND, instead of measuring.')
@@ -37,6 +34,7 @@ _EXPERIMENTS = {
   'svhn': 'svhn',
   'cifar10': 'cifar10',
 }
+_DATASETS = flags.DEFINE_list('datasets', list(_EXPERIMENTS), 'Which ones.')
 
 
 def make_loss(dataset: data.Dataset):
@@ -83,6 +81,11 @@ def main() -> None:
   if not all(name in _EXPERIMENTS and _is_rate(word) for name, word in given.items()):
     raise UserError(
       f'--consumption={",".join(_CONSUMPTION.value)}: give NAME=RATE as svhn=250, with a NAME of '
+      f'{", ".join(_EXPERIMENTS)}.'
+    )
+  if unknown := [name for name in _DATASETS.value if name not in _EXPERIMENTS]:
+    raise UserError(
+      f'--datasets={",".join(unknown)}: no experiment feeds on it. There are '
       f'{", ".join(_EXPERIMENTS)}.'
     )
   print(f'{"dataset":<16} {"pipeline/s":>10} {"model/s":>10} {"times":>8}')

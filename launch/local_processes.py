@@ -10,6 +10,7 @@ others are stopped. Ctrl-C and SIGTERM are passed on.
 
 import argparse
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -61,9 +62,14 @@ def _run(command: list[str], num: int) -> int:
 
 def _follow(index: int, process: subprocess.Popen, codes: dict[int, int], processes) -> None:
   """Shows the output of one process; its failure stops the others."""
-  for line in process.stdout:
-    sys.stdout.write(f'[{index}] {line}')
-    sys.stdout.flush()
+  try:
+    for line in process.stdout:
+      sys.stdout.write(f'[{index}] {line}')
+      sys.stdout.flush()
+  except BrokenPipeError:  # Whoever reads, such as `head`, has gone.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _signal(processes, signal.SIGTERM)
+    process.stdout.read()  # or it would wait to be read
   codes[index] = process.wait()
   if codes[index]:
     _signal(processes, signal.SIGTERM)

@@ -18,6 +18,7 @@ SLIPS = {
   'python -m draw_jax.train': '--config and --workdir must be given',
   'draw-train --workdir=x': '--config must be given',
   'draw-sample': '--output must be given',
+  f'draw-train --config={ROOT}/experiments/svhn.py:small --workdir=runs': 'has no variants',
 }
 # Imports what all binaries need once, and runs each command in a copy of itself, with the
 # module started as by `python -m` or by the console script that an installer writes.

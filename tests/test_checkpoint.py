@@ -160,6 +160,28 @@ def test_a_damaged_one_is_passed_over(workdir, damage, caplog):
   assert (workdir / 'damaged' / '5').exists()
 
 
+def test_one_with_a_damaged_evaluation_is_passed_over(workdir, caplog):
+  (workdir / 'checkpoints' / '4' / 'metrics' / 'metrics').write_text('')
+  with pytest.raises(UserError, match=r'checkpoints/4 cannot be read .*move that folder away'):
+    checkpoint.load(workdir)
+  assert_same(restore(workdir)[0], make_state(5))
+  assert f'{workdir / "checkpoints" / "4"} cannot be read and is passed over' in caplog.text
+  assert (workdir / 'damaged' / '4').exists()
+  assert checkpoint.load(workdir).step == 2
+
+
+@pytest.mark.parametrize('text', ['', '{"model": {}}', '[1]'])
+def test_a_damaged_config_is_one_message(workdir, text):
+  (workdir / 'config.json').write_text(text)
+  for read in (
+    lambda: checkpoint.load(workdir),
+    lambda: checkpoint.claim(workdir, support.tiny_config('images.npy')),
+  ):
+    with pytest.raises(UserError, match=r'config\.json cannot be read .* remove it'):
+      read()
+  assert (workdir / 'config.json').read_text() == text
+
+
 def test_an_unfinished_one_is_no_checkpoint(workdir):
   folder = workdir / 'checkpoints'
   (folder / '5').rename(folder / '5.orbax-checkpoint-tmp')
@@ -300,6 +322,8 @@ def test_the_end_of_a_run_is_told_until_it_goes_on(tmp_path):
   assert checkpoint.read_end(tmp_path, config) is None
   checkpoint.end(tmp_path, {'step': 60, 'num_steps': 60})
   assert checkpoint.read_end(tmp_path, config) == {'step': 60, 'num_steps': 60}
+  (tmp_path / 'result.json').write_text('{"step": 6')
+  assert checkpoint.read_end(tmp_path, config) is None
   config.train.num_steps = 90
   assert checkpoint.read_end(tmp_path, config) is None  # the end of a shorter one
   checkpoint.claim(tmp_path, config)

@@ -94,6 +94,8 @@ def test_from_training_to_figures(name, tmp_path):
   if name == 'convolutional':
     with pytest.raises(UserError, match='takes no glimpses'):
       gallery.make_glimpses(run, figures)
+    with pytest.raises(UserError, match='leave out --steps'):
+      evaluation.measure(task, loaded.params, dataset, options, sharding.make_mesh(), (1, 4))
     return
   gallery.make_glimpses(run, figures)
   with np.load(tmp_path / 'out' / 'glimpses.npz') as arrays:

@@ -76,6 +76,18 @@ def test_failure_of_one_stops_the_other(tmp_path):
   assert output == '[1] failing\n'
 
 
+def test_a_reader_that_goes_stops_them():
+  program = (
+    'import signal, sys, time\n'
+    'signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n'
+    'while True: print("line", flush=True); time.sleep(0.01)'
+  )
+  process = launch([sys.executable, '-c', program])
+  assert process.stdout.readline().endswith('line\n')
+  process.stdout.close()
+  assert process.wait(timeout=60) == 7
+
+
 def test_nothing_to_run():
   process = launch([])
   assert 'give at least one process and a command' in process.communicate()[0]

@@ -25,6 +25,16 @@ def test_rows_after_the_restored_step_are_undone(tmp_path):
   ]
 
 
+def test_lines_that_are_no_rows_are_passed_over(tmp_path):
+  row = '{"split": "train", "step": 1}\n'
+  (tmp_path / 'metrics.jsonl').write_bytes(
+    f'{row}\n3\n{{}}\n{{"st'.encode() + b'\xff\n' + row.encode()
+  )
+  assert metrics.read(tmp_path) == [{'split': 'train', 'step': 1}] * 2
+  metrics.Record(tmp_path, 1).close()
+  assert len((tmp_path / 'metrics.jsonl').read_text().splitlines()) == 2
+
+
 def test_a_row_is_on_disk_at_once(tmp_path):
   record = metrics.Record(tmp_path, 0)
   record.row('train', 1, {'bound': 2.0})

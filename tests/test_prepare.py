@@ -36,6 +36,8 @@ def test_preview(pictures, tmp_path):
     (['--dataset=cifar'], "error: unknown dataset 'cifar': did you mean 'cifar10'?"),
     (['--dataset=svhn', '--manual_dir=.'], 'train.tar.gz is missing'),
     (['--dataset=mnist_5k', '--manual_dir=.'], 'leave out --manual_dir'),
+    (['--dataset=mnist', '--image_size=5'], 'error: --image_size is for --dataset=images'),
+    (['--dataset=mnist', '--binarization=none'], 'error: --binarization is for the --preview'),
     (['--dataset=images', '--path=nowhere'], 'error: nowhere is neither a folder'),
   ],
 )

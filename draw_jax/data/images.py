@@ -1,5 +1,7 @@
 """The user's own pictures: a folder of them, or one array in an .npy or .npz file."""
 
+import errno
+import os
 import pathlib
 import zipfile
 import zlib
@@ -7,6 +9,7 @@ import zlib
 import numpy as np
 from PIL import Image, ImageOps
 
+from draw_jax import files
 from draw_jax.data import sources
 from draw_jax.data.spec import Options, Spec
 from draw_jax.errors import UserError
@@ -27,7 +30,7 @@ def load(options: Options) -> dict[str, sources.Source]:
     raise UserError(f'channels={options.channels}: pictures have 1 or 3')
   if path.is_dir():
     images = read_folder(path, options.image_size, options.channels or 3)
-  elif path.suffix in ('.npy', '.npz') and path.exists():
+  elif path.suffix in ('.npy', '.npz') and files.is_there(path):
     images = read_array(path, options.image_size, options.channels)
   else:
     raise UserError(f'{path} is neither a folder nor an .npy or .npz file')
@@ -57,9 +60,11 @@ def read_folder(
   if image_size is None:
     raise UserError('a folder of pictures needs an image_size')
   known = Image.registered_extensions()
-  files = sorted(file for file in path.rglob('*') if file.suffix.lower() in known)
-  images = np.empty((len(files), *image_size, channels), np.uint8)
-  for i, file in enumerate(files):
+  if not os.access(path, os.R_OK | os.X_OK):
+    raise UserError(f'cannot look into {path}: {os.strerror(errno.EACCES)}.')
+  found = sorted(file for file in path.rglob('*') if file.suffix.lower() in known)
+  images = np.empty((len(found), *image_size, channels), np.uint8)
+  for i, file in enumerate(found):
     try:
       images[i] = _fit(open_picture(file), image_size, channels)
     except UNREADABLE as error:

@@ -10,7 +10,7 @@ import pathlib
 
 from absl import flags
 
-from draw_jax import binary, errors
+from draw_jax import binary, errors, files
 from draw_jax.figures import gallery, runs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
@@ -45,15 +45,20 @@ def main() -> None:
     image=_IMAGE.value,
     compare=tuple(_COMPARE.value),
   )
+  files.make_folder(options.output)
   run = runs.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value, _DATA_DIR.value)
+  made = 0
   for name in names:
     try:
       gallery.FIGURES[name](run, options)
+      made += 1
       print(f'{name}: done')
     except errors.UserError as error:
-      if _FIGURE.value != ['all']:
+      if 'all' not in _FIGURE.value:
         raise
       print(f'{name}: left out. {error}')
+  if not made:
+    raise errors.UserError('none of the figures could be made.')
   print(f'The figures are in {options.output}.')
 
 

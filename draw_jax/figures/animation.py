@@ -9,8 +9,9 @@ import jax
 import numpy as np
 from PIL import Image
 
+from draw_jax import files
 from draw_jax.attention import Window
-from draw_jax.figures import files, grid, windows
+from draw_jax.figures import grid, windows
 
 # Pixels: about as wide as a frame is made when no scale is asked for.
 _FRAME_WIDTH = 640

@@ -7,14 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import tqdm
 
-from draw_jax import distributions, metrics
+from draw_jax import distributions, files, metrics
 from draw_jax.data import images as own_images
 from draw_jax.errors import UserError
 from draw_jax.figures import (
   animation,
   curves,
   explain,
-  files,
   neighbours,
   page,
   passes,
@@ -127,7 +126,9 @@ def make_interpolation(run: Run, options: Options) -> None:
   """Ways between pictures through the latents."""
   ends = run.pictures(2 * options.num, options.seed)
   first, last = np.split(ends, 2)
-  ways = passes.interpolate(run.model, run.params, first, last, _BETWEEN, options.seed)
+  ways = passes.interpolate(
+    run.model, run.params, first, last, _BETWEEN, options.seed, binary=options.binary
+  )
   page.save(sequences.interpolation(first, ways, last), options.output / 'interpolation')
   if options.npz:
     save_npz(options.output / 'interpolation.npz', first=first, ways=ways, last=last)
@@ -200,9 +201,9 @@ FIGURES: dict[str, Callable[[Run, Options], None]] = {
 
 def choose(names: list[str]) -> list[str]:
   """The figures asked for: some by name, or all."""
-  if names == ['all']:
+  if 'all' in names:
     return list(FIGURES)
-  for name in names:
+  for name in names or ['']:
     if name not in FIGURES:
       raise UserError(f'--figure={name} is not known: give all, or some of {", ".join(FIGURES)}.')
   return names

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from draw_jax.figures import files
+from draw_jax import files
 
 WHITE = 255
 

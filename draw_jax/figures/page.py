@@ -9,7 +9,8 @@ from matplotlib import patheffects
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from draw_jax.figures import files, grid, windows
+from draw_jax import files
+from draw_jax.figures import grid, windows
 
 _DPI = 200
 # Pixels of a PNG file: about as wide as a page is made.

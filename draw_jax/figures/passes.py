@@ -88,7 +88,15 @@ def reconstruct(
 
 
 def interpolate(
-  model: DRAW, params, images, others, between: int, seed: int, *, steps: int | None = None
+  model: DRAW,
+  params,
+  images,
+  others,
+  between: int,
+  seed: int,
+  *,
+  steps: int | None = None,
+  binary: bool = False,
 ) -> np.ndarray:
   """Pictures on the way from some pictures to others, on straight lines between their latents.
 
@@ -103,17 +111,22 @@ def interpolate(
     between: K, pictures of each way, the reconstructions of both ends among them.
     seed: of the noise.
     steps: T; None takes the model's own.
+    binary: draw the pixels, or else show their mean.
 
   Returns:
     [n, K, H, W, C], in [0, 1].
   """
   _check_draws(model)
   num = len(images)
-  noise = _noise(jax.random.key(seed), jnp.arange(num), steps or model.steps, model.latent)
+  key, indices = jax.random.key(seed), jnp.arange(num)
+  noise = _noise(key, indices, steps or model.steps, model.latent)
   ends = jnp.concatenate([jnp.asarray(images), jnp.asarray(others)])
   latents = _latents(model, params, ends, jnp.concatenate([noise, noise], 1))
   first, last = jnp.split(latents, 2, 1)
-  ways = [_decode(model, params, first + (last - first) * a) for a in np.linspace(0, 1, between)]
+  ways = [
+    _decode(model, params, first + (last - first) * a, key, indices, binary=binary)
+    for a in np.linspace(0, 1, between)
+  ]
   return np.stack(ways, 1)
 
 
@@ -154,10 +167,11 @@ def _latents(model, params, x, noise) -> jax.Array:
   return model.apply({'params': params}, x, noise, method='infer').latents
 
 
-@functools.partial(jax.jit, static_argnames='model')
-def _decode(model, params, latents) -> jax.Array:
-  """The mean pictures [B, H, W, C] of latents [T, B, Z]."""
-  return model.mean(model.apply({'params': params}, latents, method='decode')[0])
+@functools.partial(jax.jit, static_argnames=('model', 'binary'))
+def _decode(model, params, latents, key, indices, *, binary) -> jax.Array:
+  """The pictures [B, H, W, C] of latents [T, B, Z]."""
+  canvas, _ = model.apply({'params': params}, latents, method='decode')
+  return _show(model, canvas[None], key, indices, binary)[0]
 
 
 def _noise(key, indices, steps: int, latent: int) -> jax.Array:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from draw_jax import files
 from draw_jax.attention import Window
-from draw_jax.figures import files, grid, windows
+from draw_jax.figures import grid, windows
 
 
 class Section(NamedTuple):

@@ -132,10 +132,24 @@ def test_curves_of_another_kind_are_not_compared(run, tmp_path):
 
 
 def test_an_unknown_figure_is_one_message_that_names_the_others():
-  assert gallery.choose(['all']) == list(gallery.FIGURES)
+  assert gallery.choose(['all']) == gallery.choose(['all', 'curves']) == list(gallery.FIGURES)
   assert gallery.choose(['curves', 'player']) == ['curves', 'player']
   with pytest.raises(UserError, match=r'sequence is not known.* sequences, samples'):
     gallery.choose(['player', 'sequence'])
+
+
+def test_no_figure_at_all_is_no_success(workdir, tmp_path):
+  (tmp_path / 'file').write_text('')
+  same = ['draw_jax.figures', f'--workdir={workdir}', '--checkpoint=latest']
+  jobs = {
+    'cannot make the folder': start(*same, f'--output={tmp_path / "file"}'),
+    '--figure= is not known': start(*same, f'--output={tmp_path / "a"}', '--figure='),
+  }
+  for message, job in jobs.items():
+    out, errors = job.communicate()
+    assert (job.returncode, out) == (2, '')
+    assert errors.startswith('error: ') and message in errors
+  assert not (tmp_path / 'a').exists()
 
 
 def test_both_binaries_write_what_was_asked_for(run, workdir, tmp_path):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from draw_jax import files
 from draw_jax.errors import UserError
-from draw_jax.figures import files, grid
+from draw_jax.figures import grid
 
 
 def test_tiles_in_rows_with_padding_around_and_between():

@@ -83,3 +83,7 @@ def test_interpolation_starts_and_ends_at_the_reconstructions(network, images):
   np.testing.assert_allclose(ways[:, 0], start, rtol=1e-4, atol=1e-6)
   np.testing.assert_allclose(ways[:, -1], end, rtol=1e-4, atol=1e-6)
   assert np.abs(ways[:, 1] - ways[:, 0]).max() > 1e-4
+  drawn = passes.interpolate(*network, images[:2], images[2:4], 3, seed=0, binary=True)
+  assert set(np.unique(drawn)) == {0, 1}
+  start = passes.reconstruct(*network, images[:2], 0, binary=True).images[-1]
+  assert np.mean(drawn[:, 0] != start) < 0.01  # but for means that round differently

@@ -1,6 +1,7 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders that may be closed to us."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import tempfile
@@ -38,6 +39,26 @@ def writing(path) -> Iterator[pathlib.Path]:
   finally:
     if temporary is not None:
       temporary.unlink(missing_ok=True)
+
+
+def make_folder(path) -> None:
+  """Makes a folder to write into, unless it is there."""
+  path = pathlib.Path(path)
+  try:
+    path.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UserError(f'cannot make the folder {path}: {error.strerror}.') from error
+  if not os.access(path, os.W_OK | os.X_OK):
+    raise UserError(f'cannot write into {path}: {os.strerror(errno.EACCES)}.')
+
+
+def is_there(path) -> bool:
+  """Whether a file or folder exists; refuses where that cannot be seen."""
+  path = pathlib.Path(path)
+  try:
+    return path.exists()
+  except OSError as error:  # such as a folder of someone else
+    raise UserError(f'cannot look into {path.parent}: {error.strerror}.') from error
 
 
 def _umask() -> int:
