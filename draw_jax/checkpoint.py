@@ -28,9 +28,9 @@ from draw_jax.errors import UserError, first_line
 from draw_jax.step import State
 
 _CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
-# Sections that must stay as they are for a run to be continued, but for what matters
+# What must stay as it is for a run to be continued, but for what matters
 # only before its first step, or only to how gradients are computed.
-_FIXED = ('data.', 'model.')
+_FIXED = ('data.', 'model.', 'eval.split')
 _FREE = ('model.start.', 'model.remat', 'model.dtype', 'model.window_limit')
 # Added to the rank of a checkpoint for each phase of the curriculum still to come.
 _PHASE = 1e9
@@ -48,6 +48,7 @@ class Loaded(NamedTuple):
   image_shape: tuple[int, int, int]
   num_classes: int | None
   binarization: str  # of the data it was trained on
+  num_train: int | None = None  # pictures it was trained on; older checkpoints do not tell
 
 
 class Checkpoints:
@@ -107,7 +108,9 @@ class Checkpoints:
       )
     )
 
-  def restore(self, like: State, sharding, image_shape) -> tuple[State, dict] | None:
+  def restore(
+    self, like: State, sharding, image_shape, num_train: int
+  ) -> tuple[State, dict] | None:
     """The newest readable state and its `progress`.
 
     Newer ones that cannot be read are moved aside with a warning. None if there is no
@@ -117,6 +120,7 @@ class Checkpoints:
       like: arrays or their shapes and types, as saved.
       sharding: of each array, on whichever devices there are now.
       image_shape: of the data; another one than `progress` has is refused.
+      num_train: training pictures; another number, too, as other ones are held out then.
     """
     steps = [c.step for c in self._checkpointer.checkpoints]
     abstract = _abstract(_parts(like), sharding)
@@ -136,6 +140,13 @@ class Checkpoints:
         raise UserError(
           f'{self._folder.parent} holds a run with pictures of {_sizes(there)}, and those of the '
           f'data are {_sizes(image_shape)}: give another --workdir, or the same pictures.'
+        )
+      before = metadata['progress'].get('num_train', num_train)
+      if before != num_train:
+        raise UserError(
+          f'{self._folder.parent} holds a run with {before:,} training pictures, and now there are '
+          f'{num_train:,}: validation would have some that it was trained on. Give another '
+          '--workdir, or the same pictures.'
         )
       for newer in unreadable:
         self._put_aside(newer)
@@ -293,11 +304,12 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     params=parts[name],
     step=found.step,
     steps=progress['steps'],
-    ema=ema,
+    ema=ema and config.optimizer.ema_decay > 0,
     metrics=found.metrics and {k: v for k, v in found.metrics.items() if k != 'rank'},
     image_shape=tuple(progress['image_shape']),
     num_classes=progress['num_classes'],
     binarization=progress['binarization'],
+    num_train=progress.get('num_train'),
   )
 
 

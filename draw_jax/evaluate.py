@@ -70,6 +70,7 @@ def main() -> int:
     task, dataset = evaluation.open_subject(loaded, _DATA_DIR.value)
     if _SPLIT.value is None and 'test' not in dataset.splits:
       options = dataclasses.replace(options, split=loaded.config.eval.split)
+    evaluation.check_held_out(loaded, dataset, options.split)
     measured = evaluation.measure(
       task, loaded.params, dataset, options, sharding.make_mesh(), steps or (loaded.steps,)
     )

@@ -114,6 +114,16 @@ def open_data(
   return dataset
 
 
+def check_held_out(loaded: checkpoint.Loaded, dataset: data.Dataset, split: str) -> None:
+  """Refuses a split that may hold pictures the model was trained on."""
+  now = dataset.num_examples('train')
+  if split != 'test' and loaded.num_train not in (None, now):
+    raise UserError(
+      f'the model was trained on {loaded.num_train:,} pictures, and {dataset.name} has {now:,} '
+      f'now: some of {split} may be among those. Give the data it was trained on.'
+    )
+
+
 def open_subject(
   loaded: checkpoint.Loaded, data_dir: str | None = None
 ) -> tuple[tasks.Task, data.Dataset]:

@@ -120,7 +120,11 @@ def _limited_forward(norm, x):
 
 def _limited_backward(norm, kept, change):
   del kept
-  return (change * jnp.minimum(1, norm / jnp.linalg.norm(change, axis=-1, keepdims=True)),)
+  # By way of the largest: the squares of great ones would be infinite.
+  largest = jnp.max(jnp.abs(change), axis=-1, keepdims=True)
+  scaled = change / jnp.where(largest > 0, largest, 1)
+  length = jnp.linalg.norm(scaled, axis=-1, keepdims=True)
+  return (scaled * jnp.minimum(largest, norm / jnp.maximum(length, 1)),)
 
 
 _limited.defvjp(_limited_forward, _limited_backward)

@@ -175,6 +175,7 @@ def _describe(loaded: checkpoint.Loaded) -> dict[str, Any]:
     'binarization': loaded.binarization,
     'image_shape': list(loaded.image_shape),
     'num_classes': loaded.num_classes,
+    'num_train': loaded.num_train,
     'trained_steps': loaded.steps,
     'step': loaded.step,
     'validation': validation,
@@ -213,6 +214,7 @@ def _read(path: pathlib.Path, label: str) -> tuple[checkpoint.Loaded, dict[str, 
     image_shape=image_shape,
     num_classes=about['num_classes'],
     binarization=about['binarization'],
+    num_train=about.get('num_train'),
   )
   return loaded, about
 

@@ -16,6 +16,7 @@ import rich.table
 import rich.text
 
 from draw_jax import files, metrics
+from draw_jax.data import registry
 from draw_jax.figures import curves, page
 from draw_jax.sweep_runs import Run
 
@@ -136,8 +137,14 @@ def save(folder: str | pathlib.Path, runs: Sequence[Run]) -> list[pathlib.Path]:
       drawn.setdefault(row['metric'], {})[row['run']] = evaluated
   if drawn:
     metric, lines = next(iter(drawn.items()))
-    written += page.save(curves.curves(lines, metric), folder / 'sweep')
+    label = _bound_label(runs[0].config) if metric == 'bound' else None
+    written += page.save(curves.curves(lines, metric, label), folder / 'sweep')
   return written
+
+
+def _bound_label(config) -> str:
+  binarization = config.data.binarization or registry.find(config.data.name).binarizations[0]
+  return curves.bound_label(config.model.output, binarization)
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

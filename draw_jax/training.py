@@ -131,7 +131,10 @@ class _Trainer:
   def _begin(self) -> step_lib.State:
     """The state to go on from, the newest that was saved or that before any step."""
     restored = self.checkpoints.restore(
-      self.like, sharding.replicated(self.mesh), self.dataset.image_shape
+      self.like,
+      sharding.replicated(self.mesh),
+      self.dataset.image_shape,
+      self.dataset.num_examples('train'),
     )
     state, progress = restored or (self.init(self.dataset.mean_image()), {})
     step = int(state.step)
@@ -217,7 +220,9 @@ class _Trainer:
       )
     self.clock.start(step)
     self.window.add(numbers)
-    if step % self.plan.log_every == 0 or step == self.plan.num_steps:
+    # A row has one T.
+    ends = step == self.plan.num_steps or self.plan.steps(step) != self.plan.steps(step - 1)
+    if ends or step % self.plan.log_every == 0:
       mean = self.window.mean()
       epoch, (speed, left) = self.plan.epoch(step), self.clock.lap(step)
       about = {'epoch': epoch, 'steps': self.plan.steps(step - 1), 'images_per_second': speed}
@@ -246,6 +251,7 @@ class _Trainer:
       'image_shape': self.dataset.image_shape,
       'num_classes': self.dataset.num_classes,
       'binarization': self.dataset.binarization,
+      'num_train': self.dataset.num_examples('train'),
     }
     self.checkpoints.save(state, progress, numbers, rank)
 

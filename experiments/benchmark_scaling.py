@@ -38,6 +38,9 @@ def main() -> None:
   mine = sorted(os.sched_getaffinity(0))[:num] if hasattr(os, 'sched_getaffinity') else []
   if len(mine) < num:
     raise UserError(f'--processes={num}: only {len(mine)} cores can be used here.')
+  size = _config().train.batch_size
+  if size % num:
+    raise UserError(f'--processes={num}: the batch of {size} does not divide among them.')
   together, apart = [], []
   for _ in range(_TURNS.value):
     together.append(_throughput([','.join(map(str, mine))]))
@@ -45,6 +48,10 @@ def main() -> None:
     print(f'one process {together[-1]:.0f} images/s, {num} processes {apart[-1]:.0f}', flush=True)
   one, several = statistics.median(together), statistics.median(apart)
   print(f'median: {one:.0f} and {several:.0f} images/s, a ratio of {several / one:.2f}')
+
+
+def _config():
+  return runpy.run_path(str(pathlib.Path(__file__).parent / 'mnist.py'))['get_config']()
 
 
 def _throughput(places: list[str]) -> float:
@@ -71,7 +78,7 @@ def _throughput(places: list[str]) -> float:
 def _work() -> None:
   """Trains on the cores given, and prints images a second."""
   os.sched_setaffinity(0, {int(core) for core in _WORKER.value.split(',')})
-  config = runpy.run_path(str(pathlib.Path(__file__).parent / 'mnist.py'))['get_config']()
+  config = _config()
   size, shape = config.train.batch_size, (28, 28, 1)
   binary.start_devices([size])
   mesh = sharding.make_mesh()

@@ -35,6 +35,7 @@ def progress(**more) -> dict:
     'image_shape': (8, 8, 1),
     'num_classes': None,
     'binarization': 'none',
+    'num_train': 90,
     'best': None,
     **more,
   }
@@ -66,10 +67,10 @@ def workdir(original, tmp_path):
   return tmp_path / 'run'
 
 
-def restore(workdir, image_shape=(8, 8, 1)):
+def restore(workdir, image_shape=(8, 8, 1), num_train=90):
   checkpoints = checkpoint.Checkpoints(workdir, keep_latest=2, keep_best=1)
   try:
-    return checkpoints.restore(make_state(0), HERE, image_shape)
+    return checkpoints.restore(make_state(0), HERE, image_shape, num_train)
   finally:
     checkpoints.close()
 
@@ -106,6 +107,13 @@ def test_load(original, which, step):
   )
   assert loaded.config.model.hidden == 8
   assert loaded.metrics == {2: {'bound': 5.0}, 4: {'bound': 7.0}}.get(step)
+
+
+def test_without_an_average_none_is_named(workdir):
+  config = support.tiny_config('images.npy')
+  config.optimizer.ema_decay = 0.0
+  checkpoint.claim(workdir, config)
+  assert not checkpoint.load(workdir).ema
 
 
 def test_load_without_average(original):
@@ -202,6 +210,8 @@ def test_all_damaged(workdir):
 def test_pictures_of_another_size_are_refused(workdir):
   with pytest.raises(UserError, match=r'holds a run with pictures of 8 x 8 x 1, and .* 9 x 8 x 1'):
     restore(workdir, (9, 8, 1))
+  with pytest.raises(UserError, match=r'a run with 90 training pictures, and now there are 91'):
+    restore(workdir, num_train=91)
   assert_same(restore(workdir)[0], make_state(5))
 
 

@@ -180,10 +180,12 @@ def test_mistakes_end_with_one_line(workdir, tmp_path):
   config = json.loads((workdir / 'config.json').read_text())
   (fresh / 'config.json').write_text(json.dumps(config))
   # The same checkpoints beside configs that describe other models or other data.
-  other, data = tmp_path / 'other', tmp_path / 'data'
+  other, data, more = tmp_path / 'other', tmp_path / 'data', tmp_path / 'more'
+  np.save(tmp_path / 'more.npy', np.zeros((300, 8, 8, 1), np.uint8))
   for folder, section, field, value in (
     (other, 'model', 'hidden', 9),
     (data, 'data', 'path', support.write_images(tmp_path, size=6)),
+    (more, 'data', 'path', str(tmp_path / 'more.npy')),
   ):
     folder.mkdir()
     (folder / 'checkpoints').symlink_to(workdir / 'checkpoints')
@@ -197,6 +199,7 @@ def test_mistakes_end_with_one_line(workdir, tmp_path):
     (f'--workdir={fresh}',): 'no checkpoint yet',
     (f'--workdir={other}', '--split=valid'): 'of another model than config.json describes: ',
     (f'--workdir={data}', '--split=valid'): 'are 6 x 6 x 1, the model was trained on 8 x 8 x 1',
+    (f'--workdir={more}',): 'pictures, and images has 270 now: some of valid may be among those',
     (good, '--checkpoint=12345'): "no checkpoint '12345'",
     (good, '--split=test'): "no split 'test': it has train, valid",
     (good, '--importance_samples=many'): '--importance_samples=many: give a number',

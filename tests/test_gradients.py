@@ -91,3 +91,7 @@ def test_limited_gradients(limit):
   np.testing.assert_array_equal(value, x.astype(np.float32))
   factors = np.minimum(1, (limit or np.inf) / np.array([5, 0.5, 1]))
   np.testing.assert_allclose(back(jnp.asarray(x))[0], x * factors[:, None, None], rtol=1e-6)
+  if limit:
+    for scale in (1e30, 1e-30):  # whose squares float32 has not
+      (row,) = back(jnp.full((3, 1, 2), scale / 2, jnp.float32))
+      np.testing.assert_allclose(row, min(limit / np.sqrt(2), scale / 2), rtol=1e-5)

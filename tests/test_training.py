@@ -160,7 +160,8 @@ def test_curriculum(config, tmp_path):
   rows = metrics.read(tmp_path / 'run')
   judged = {r['step']: r['steps'] for r in rows if r['split'] == 'valid'}
   assert judged == {18: 1, 36: 3, 54: 3, 60: 3}
-  assert [r['steps'] for r in rows if r['split'] == 'train'] == [1] * 3 + [3] * 9
+  # Every five steps, and at the change.
+  assert [r['steps'] for r in rows if r['split'] == 'train'] == [1] * 4 + [3] * 9
   loaded = checkpoint.load(tmp_path / 'run', 'best')
   assert loaded.steps == 3
   bounds = {r['step']: r['bound'] for r in rows if r['split'] == 'valid' and r['steps'] == 3}

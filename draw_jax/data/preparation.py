@@ -40,6 +40,11 @@ def prepare(
     builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
     if not builder.is_prepared():
       builder.download_and_prepare()
+    elif left_out := builder.left_out():
+      raise UserError(
+        f'{builder.dataset} was prepared without {left_out}: to have it, remove {builder.data_dir} '
+        'and run the same command again.'
+      )
   return builder
 
 

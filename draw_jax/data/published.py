@@ -96,6 +96,14 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """
     raise NotImplementedError
 
+  def left_out(self) -> str | None:
+    """An optional file that the manual directory has, and what was prepared has not."""
+    for file in self.files if self.manual_dir is not None else ():
+      places = (self._root() / name for name in (file.folder, file.name))
+      if file.optional and file.folder not in self.info.splits and any(p.exists() for p in places):
+        return file.name
+    return None
+
   def _info(self) -> tfds.core.DatasetInfo:
     features = {
       'image': tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8, encoding='bytes')
@@ -139,9 +147,7 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """Returns the place of each file in the manual directory."""
     if not self.manual_dir.is_dir():
       raise UserError(f'{self.manual_dir} is not a folder: give one that holds the files')
-    own = self.manual_dir / self.dataset
-    root = own if own.is_dir() else self.manual_dir
-    paths = {}
+    root, paths = self._root(), {}
     for file in self.files:
       for name in filter(None, (file.folder, file.name)):
         if (root / name).exists():
@@ -154,6 +160,11 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             f'\n  {self.command}'
           )
     return paths
+
+  def _root(self) -> pathlib.Path:
+    """The manual directory, or the folder in it that has the dataset's name."""
+    own = self.manual_dir / self.dataset
+    return own if own.is_dir() else self.manual_dir
 
 
 @contextlib.contextmanager

@@ -165,7 +165,7 @@ def cut(path: pathlib.Path, stream: BinaryIO, boxes: np.ndarray) -> np.ndarray:
   """
   try:
     picture = Image.open(stream).convert('RGB')
-  except (OSError, SyntaxError, ValueError) as error:
+  except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
     raise UserError(f'{path} does not decode ({error}): get it again') from None
   start = boxes[:2].min(axis=1)
   stop = (boxes[:2] + boxes[2:]).max(axis=1)

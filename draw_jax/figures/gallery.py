@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import tqdm
 
-from draw_jax import distributions, files, metrics
+from draw_jax import files, metrics
 from draw_jax.data import images as own_images
 from draw_jax.errors import UserError
 from draw_jax.figures import (
@@ -98,8 +98,7 @@ def make_curves(run: Run, options: Options) -> None:
     raise UserError('the learning curve needs the metrics.jsonl of a --workdir.')
   metric, label = 'error', None
   if isinstance(run.model, DRAW):
-    likelihood = distributions.is_likelihood(run.model.output, run.binarization)
-    metric, label = 'bound', None if likelihood else 'cross-entropy + KL (nats)'
+    metric, label = 'bound', curves.bound_label(run.model.output, run.binarization)
   rows = {}
   for workdir in (run.workdir, *map(pathlib.Path, options.compare)):
     found = metrics.read(workdir)

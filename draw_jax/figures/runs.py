@@ -48,7 +48,11 @@ class Run:
     return next(batches)['image'].astype(np.float32) / 255
 
   def training_pictures(self, size: int = 2048) -> Iterator[np.ndarray]:
-    """All training pictures, uint8, in chunks of at most `size`."""
+    """All training pictures, uint8, in chunks of at most `size`.
+
+    Those that are made on the fly, as two digits, are made as for an evaluation: as many,
+    of the same digits, and not the very ones that the network saw.
+    """
     for batch in self.dataset.eval_batches('train', size):
       yield batch['image'][batch['mask']]
 

@@ -60,6 +60,10 @@ def test_without_the_optional_split(tiny_svhn, tmp_path):
   prepare(tiny_svhn, tmp_path)
   dataset = data.open_dataset('svhn', data_dir=str(tmp_path / 'data'))
   assert (dataset.num_examples('train'), dataset.num_examples('valid')) == (59, 1)
+  prepare(tiny_svhn, tmp_path)  # does nothing
+  (tmp_path / 'elsewhere').rename(tiny_svhn / 'extra')
+  with pytest.raises(UserError, match=r'was prepared without extra\.tar\.gz: to have it, remove'):
+    prepare(tiny_svhn, tmp_path)
 
 
 def test_the_common_box_is_widened_by_30_percent():
