@@ -381,14 +381,14 @@ def _read_config(path: pathlib.Path) -> config_dict.ConfigDict:
 
 
 def _without_metrics(workdir: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
-  """Checkpoints whose evaluation is there and cannot be read: Orbax would stop at them."""
+  """Checkpoints whose evaluation is there and no JSON: Orbax would stop at them."""
   for step in _steps(workdir):
     path = workdir / _FOLDER / str(step)
     file = path / 'metrics' / 'metrics'
     try:
       if file.exists():
         json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except ValueError as error:
       yield path, first_line(error)
 
 

@@ -137,7 +137,8 @@ def save(folder: str | pathlib.Path, runs: Sequence[Run]) -> list[pathlib.Path]:
       drawn.setdefault(row['metric'], {})[row['run']] = evaluated
   if drawn:
     metric, lines = next(iter(drawn.items()))
-    label = _bound_label(runs[0].config) if metric == 'bound' else None
+    config = next(run.config for run in runs if run.name in lines)
+    label = _bound_label(config) if metric == 'bound' else None
     written += page.save(curves.curves(lines, metric, label), folder / 'sweep')
   return written
 
