@@ -168,7 +168,7 @@ def measure(
     kind, rows = _Predictions, options.batch_size or BATCH
     if options.draws > 1:
       raise UserError('a classifier has no bounds: leave out --importance_samples and --repeats.')
-    if isinstance(task.model, Convolutional) and tuple(steps) != (1,):
+    if isinstance(getattr(task, 'model', None), Convolutional) and tuple(steps) != (1,):
       raise UserError('a convolutional network has no glimpses: leave out --steps.')
   else:
     raise UserError(f'there is no evaluation for {type(task).__name__}.')
