@@ -168,8 +168,9 @@ class DRAW(nn.Module):
       state, statistics, windows = self._step(large, state, x, noise)
       return state, (statistics, (state.canvas, *windows) if trace else None)
 
+    large = self._large if self.attention else self._seen(x)
     state, (statistics, traced) = recurrence.scan(
-      step, self._large, self._initial(len(x)), noise, self.remat, self.dtype
+      step, large, self._initial(len(x)), noise, self.remat, self.dtype
     )
     mean, log_std = jnp.split(statistics, 2, -1)
     kl = distributions.gaussian_kl(mean, log_std)
@@ -241,6 +242,17 @@ class DRAW(nn.Module):
     names = ('encoder', 'posterior', 'decoder', 'write')
     return {name: getattr(self, name) for name in names}
 
+  def _seen(self, x):
+    """The large layers without attention, their encoder knowing x [B, H, W, C] already.
+
+    The glimpse is then x, the same at every step, and the error image: multiplied once,
+    before the steps, x is a bias [B, 4 D] of its own for each example.
+    """
+    encoder, x = self.encoder, x.reshape(len(x), -1)
+    of_x, rest = jnp.split(encoder['kernel'], [x.shape[-1]])
+    bias = encoder['bias'] + gradients.product(self.dtype, x, of_x)
+    return {**self._large, 'encoder': {**encoder, 'kernel': rest, 'bias': bias}}
+
   def _initial(self, num: int) -> _State:
     """c_0, h_0 and cells, the same learned values for each of `num` examples."""
     learned = _State(
@@ -272,12 +284,14 @@ class DRAW(nn.Module):
     return state._replace(decoder=decoder, canvas=state.canvas + change), window
 
   def _read(self, x, error, h_dec):
-    """Eq. 17 or 27: [B, R], a patch of x and then one of the error image."""
+    """Eq. 17 or 27: [B, R], a patch of x and then one of the error image.
+
+    Without attention only the error image: `_seen` has told the encoder of x.
+    """
     if not self.attention:
-      patches, window = [x, error], None
-    else:
-      window = self._place(self.read_window, h_dec, self.read_size)
-      patches = [attention.read(a, window, self.read_size) for a in (x, error)]
+      return error.reshape(len(error), -1), None
+    window = self._place(self.read_window, h_dec, self.read_size)
+    patches = [attention.read(a, window, self.read_size) for a in (x, error)]
     return jnp.concatenate([p.reshape(len(p), -1) for p in patches], -1), window
 
   def _write(self, layer, h_dec):
