@@ -49,7 +49,9 @@ def default() -> config_dict.ConfigDict:
   section.epochs = 12.0  # length of the whole run, the curriculum included
   section.num_steps = 0  # length in steps instead; 0: by epochs
   section.seed = 0  # of the parameters, the noise and the order of the data
-  section.kl_warmup_steps = 400  # in which the KL's weight in the loss rises from 0 to 1
+  # A trained model to start from: a name such as 'mnist', or a file that draw_jax.export wrote.
+  section.start_from = config_dict.placeholder(str)  # None: from random weights
+  section.kl_warmup_steps = 400  # in which the KL's weight rises from 0 to 1; none after start_from
   section.curriculum = ()  # ((T, epochs), ...) to begin with, before model.steps
 
   config.optimizer = section = config_dict.ConfigDict()  # Adam

@@ -9,7 +9,8 @@ averaged parameters, with names such as 'decoder/kernel'. Its metadata has one k
   dataset, binarization, image_shape, num_classes
                      of the data that the model was trained on
   trained_steps      T of its training
-  step               training steps taken
+  step               training steps taken, after those of the model in train.start_from of
+                     the config, if it names one
   validation         `metrics` of training's own evaluation at this step, and how it was
                      `measured`; null if there was none
   exported_with      versions of draw_jax, jax and flax; the commit of draw_jax or null
@@ -115,6 +116,23 @@ def read(name: str | os.PathLike) -> tuple[checkpoint.Loaded, dict[str, Any]]:
     return _read(path, f'{path}')
 
 
+def read_params(name: str, like) -> tuple[Any, int]:
+  """The parameters of a trained model, to train further, and the steps that it has behind it.
+
+  Args:
+    name: see `load`; ~ stands for the home folder.
+    like: the parameters of the network to be trained, or their shapes and types.
+  """
+  loaded, _ = read(os.path.expanduser(name))
+  difference = _difference(like, _named(loaded.params))
+  if difference:
+    raise UserError(
+      f'{name} is of another network than the config describes: {difference}. Give the values of '
+      'model that it was trained with, and pictures of the same size.'
+    )
+  return loaded.params, loaded.step
+
+
 def write(
   path: pathlib.Path,
   loaded: checkpoint.Loaded,
@@ -195,15 +213,10 @@ def _read(path: pathlib.Path, label: str) -> tuple[checkpoint.Loaded, dict[str, 
       f'{label} was written by draw_jax {about["exported_with"]["draw_jax"]} and describes no '
       f'model of this version ({first_line(error)}).'
     ) from error
-  wanted = {name: _form(leaf) for name, leaf in _named(expected).items()}
-  found = {name: _form(tensor) for name, tensor in tensors.items()}
-  for name in sorted({*wanted, *found}):
-    if wanted.get(name) != found.get(name):
-      raise UserError(
-        f'{label} is of another model than its config describes: {name} is '
-        f'{found.get(name, "missing")}, not {wanted.get(name, "there")}.'
-      )
-  leaves = [jnp.asarray(tensors[name]) for name in wanted]
+  difference = _difference(expected, tensors)
+  if difference:
+    raise UserError(f'{label} is of another model than its config describes: {difference}.')
+  leaves = [jnp.asarray(tensors[name]) for name in _named(expected)]
   loaded = checkpoint.Loaded(
     config=config,
     params=jax.tree.unflatten(jax.tree.structure(expected), leaves),
@@ -263,6 +276,16 @@ def _named(tree) -> dict[str, Any]:
     jax.tree_util.keystr(path, simple=True, separator='/'): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
   }
+
+
+def _difference(expected, tensors: Mapping[str, Any]) -> str | None:
+  """Where tensors by name first differ in shape or type from those of a tree."""
+  wanted = {name: _form(leaf) for name, leaf in _named(expected).items()}
+  found = {name: _form(tensor) for name, tensor in tensors.items()}
+  for name in sorted({*wanted, *found}):
+    if wanted.get(name) != found.get(name):
+      return f'{name} is {found.get(name, "missing")}, not {wanted.get(name, "there")}'
+  return None
 
 
 def _form(array) -> str:

@@ -7,7 +7,17 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from draw_jax import checkpoint, data, metrics, optimizer, plan, sharding, summary, tasks
+from draw_jax import (
+  checkpoint,
+  data,
+  metrics,
+  model_file,
+  optimizer,
+  plan,
+  sharding,
+  summary,
+  tasks,
+)
 from draw_jax import config as config_lib
 from draw_jax import step as step_lib
 from draw_jax.errors import UserError
@@ -83,9 +93,9 @@ class _Trainer:
     self.stop, self.profile = stop, profile
     self.mesh = sharding.make_mesh()
     self.plan = plan.make(config, dataset.num_examples('train'))
-    self.task = tasks.create(
-      config.model, dataset.image_shape, dataset.num_classes, config.train.kl_warmup_steps
-    )
+    # A trained model has found the use of its latents: a cheap KL would lead it away.
+    kl_warmup = 0 if config.train.start_from else config.train.kl_warmup_steps
+    self.task = tasks.create(config.model, dataset.image_shape, dataset.num_classes, kl_warmup)
     self.schedule = optimizer.schedule(config.optimizer, self.plan.num_steps)
     self.transform = optimizer.create(config.optimizer, self.schedule)
     self.init = step_lib.make_init(self.task, self.transform, config.train.seed, self.mesh)
@@ -136,7 +146,7 @@ class _Trainer:
       self.dataset.image_shape,
       self.dataset.num_examples('train'),
     )
-    state, progress = restored or (self.init(self.dataset.mean_image()), {})
+    state, progress = restored or (self._start(), {})
     step = int(state.step)
     self.rollbacks = max(self.rollbacks, int(state.rollbacks))
     rollbacks = jax.device_put(np.int32(self.rollbacks), sharding.replicated(self.mesh))
@@ -151,6 +161,22 @@ class _Trainer:
     if step:
       self.display.say(f'continued from {self.checkpoints.path(step)}')
     return state._replace(rollbacks=rollbacks)
+
+  def _start(self) -> step_lib.State:
+    """The state before the first step."""
+    name = self.config.train.start_from
+    # Before any computation: it may be refused.
+    trained = name and model_file.read_params(name, self.like.params)
+    state = self.init(self.dataset.mean_image())
+    if not trained:
+      return state
+    if self.first:
+      print(f'start     the weights of {name}, after {trained[1]} steps', flush=True)
+    # Two copies: a step uses up what it is given.
+    params, ema = (
+      jax.device_put(jax.device_get(trained[0]), sharding.replicated(self.mesh)) for _ in range(2)
+    )
+    return state._replace(params=params, ema=ema)
 
   def _fit(self, state: step_lib.State) -> step_lib.State:
     step, pending = int(state.step), None

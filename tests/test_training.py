@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import training_support as support
 
-from draw_jax import checkpoint, data, metrics, optimizer, sharding, step, tasks, training
+from draw_jax import (
+  checkpoint,
+  data,
+  metrics,
+  model_file,
+  optimizer,
+  sharding,
+  step,
+  tasks,
+  training,
+)
 from draw_jax.errors import UserError
 
 
@@ -215,3 +225,57 @@ def test_the_best_of_equals_is_the_one_that_is_kept(config, tmp_path, monkeypatc
   monkeypatch.setattr(training._Trainer, '_evaluate', lambda *_: {'bound': 5.0})
   config.train.num_steps = 40
   assert training.train(config, tmp_path).best['step'] == checkpoint.load(tmp_path).step
+
+
+@pytest.fixture
+def trained(config, tmp_path):
+  """A model of the config in a file."""
+  config.train.num_steps = 3
+  training.train(config, tmp_path / 'before')
+  path = tmp_path / 'trained.safetensors'
+  model_file.write(path, checkpoint.load(tmp_path / 'before'))
+  return str(path)
+
+
+def test_training_starts_from_a_trained_model(config, tmp_path, trained, capfd):
+  config.train.start_from = trained
+  config.train.seed = 1
+  config.optimizer.learning_rate = 1e-9
+  training.train(config, tmp_path / 'after')
+  assert f'the weights of {trained}, after 3 steps' in capfd.readouterr().out
+  for ema in (False, True):
+    after = checkpoint.load(tmp_path / 'after', 'latest', ema=ema).params
+    for old, new in zip(
+      *map(jax.tree.leaves, (model_file.load(trained).params, after)), strict=True
+    ):
+      np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-7)
+  # What went on is no longer looked at: the file may be gone by now.
+  config.train.start_from = str(tmp_path / 'gone.safetensors')
+  config.train.num_steps = 4
+  assert training.train(config, tmp_path / 'after').step == 4
+
+
+def test_the_kl_of_a_trained_model_counts_in_full(config, tmp_path, trained, monkeypatch):
+  config.train.start_from = trained
+  seen = []
+  create = tasks.create
+
+  def created(*args):
+    seen.append(args[-1])
+    return create(*args)
+
+  monkeypatch.setattr(tasks, 'create', created)
+  training.train(config, tmp_path / 'after')
+  config.train.start_from = None
+  training.train(config, tmp_path / 'other')
+  assert seen[0] == 0 and seen[-1] == config.train.kl_warmup_steps > 0
+
+
+def test_a_trained_model_of_another_network_is_refused(config, tmp_path, trained):
+  config.train.start_from = trained
+  config.model.hidden = 9
+  with pytest.raises(UserError, match=r'decoder/bias is float32 32, not float32 36\. Give'):
+    training.train(config, tmp_path / 'after')
+  config.train.start_from = 'mnst'
+  with pytest.raises(UserError, match="did you mean 'mnist'"):
+    training.train(config, tmp_path / 'after')
