@@ -53,7 +53,8 @@ def run(
       if not flags.FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
       if _COMPILATION_CACHE.value:
-        jax.config.update('jax_compilation_cache_dir', _COMPILATION_CACHE.value)
+        folder = os.path.expanduser(_COMPILATION_CACHE.value)
+        jax.config.update('jax_compilation_cache_dir', folder)
         jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
       return main()
     except UserError as error:

@@ -30,7 +30,7 @@ from draw_jax.step import State
 _CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
 # What must stay as it is for a run to be continued, but for what matters
 # only before its first step, or only to how gradients are computed.
-_FIXED = ('data.', 'model.', 'eval.split')
+_FIXED = ('data.', 'model.', 'eval.split', 'train.start_from', 'train.batch_size')
 _FREE = ('model.start.', 'model.remat', 'model.dtype', 'model.window_limit')
 # Added to the rank of a checkpoint for each phase of the curriculum still to come.
 _PHASE = 1e9
@@ -231,7 +231,7 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
   path = pathlib.Path(workdir) / _CONFIG
   changed = {}
   if files.is_there(path) and _steps(path.parent):
-    changed = config_lib.differences(_read_config(path), config)
+    changed = config_lib.differences(read_config(path.parent), config)
     fixed = [
       f'{k}: {a} there, {b} now'
       for k, (a, b) in changed.items()
@@ -269,6 +269,18 @@ def read_end(workdir: str | os.PathLike, config) -> dict | None:
     return None
 
 
+def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:
+  """The config of the run in a workdir."""
+  path = pathlib.Path(workdir) / _CONFIG
+  try:
+    return config_lib.from_json(path.read_text())
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise UserError(
+      f'{path} cannot be read ({first_line(error)}). If it is damaged, remove it; draw_jax.train '
+      'with the values of this run writes it anew.'
+    ) from error
+
+
 def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> Loaded:
   """Reads a trained model.
 
@@ -283,7 +295,7 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     raise UserError(f'{workdir} {what}: give the --workdir of draw_jax.train.')
   if not _steps(workdir):
     raise UserError(f'{workdir} has no checkpoint yet: let draw_jax.train run until it saves one.')
-  config = _read_config(workdir / _CONFIG)
+  config = read_config(workdir)
   for path, error in _without_metrics(workdir):
     raise UserError(f'checkpoint {path} cannot be read ({error}): move that folder away.')
   with ocp.training.Checkpointer(workdir / _FOLDER) as checkpointer:
@@ -368,16 +380,6 @@ def _steps(workdir: pathlib.Path) -> list[int]:
   return (
     sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
   )
-
-
-def _read_config(path: pathlib.Path) -> config_dict.ConfigDict:
-  try:
-    return config_lib.from_json(path.read_text())
-  except (OSError, ValueError, KeyError, TypeError) as error:
-    raise UserError(
-      f'{path} cannot be read ({first_line(error)}). If it is damaged, remove it; draw_jax.train '
-      'with the values of this run writes it anew.'
-    ) from error
 
 
 def _without_metrics(workdir: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:

@@ -51,6 +51,8 @@ binary.define_process_flags()
 def main() -> int:
   """Flags in, library calls out."""
   output = _output()
+  if _LATENTS.value and output is None:
+    raise errors.UserError('--kl_latents goes into a file: add --output=FILE.')
   samples = _integers('importance_samples', _SAMPLES.value)
   steps = _integers('steps', _STEPS.value)
   options = evaluation.Options(
@@ -100,7 +102,7 @@ def _output() -> pathlib.Path | None:
     path.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise errors.UserError(f'cannot write --output={path}: {error.strerror}.') from error
-  if path.is_dir() or not os.access(path.parent, os.W_OK):
+  if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
     raise errors.UserError(f'cannot write --output={path}: give a file in a folder of yours.')
   return path
 

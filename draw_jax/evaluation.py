@@ -27,6 +27,7 @@ from draw_jax import (
   classification,
   data,
   distributions,
+  model_file,
   sharding,
   stopping,
   tasks,
@@ -131,14 +132,12 @@ def open_subject(
   dataset = open_data(loaded.config, loaded.binarization, loaded.image_shape, data_dir)
   task = tasks.create(loaded.config.model, loaded.image_shape, loaded.num_classes)
   picture = jax.ShapeDtypeStruct(loaded.image_shape, jnp.float32)
-  expected = _shapes(jax.eval_shape(task.init, jax.random.key(0), picture))
-  found = _shapes(loaded.params)
-  wrong = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+  expected = jax.eval_shape(task.init, jax.random.key(0), picture)
+  wrong = model_file.difference(expected, loaded.params)
   if wrong:
-    name = wrong[0]
     raise UserError(
       f'the checkpoint of step {loaded.step} is of another model than config.json describes: '
-      f'{name} is {found.get(name, "missing")}, not {expected.get(name, "there")}.'
+      f'{wrong}.'
     )
   return task, dataset
 
@@ -420,13 +419,6 @@ def _rows_that_fit(model, steps: Sequence[int], memory: int) -> int:
   traced = max(steps) if len(steps) > 1 else 0
   numbers = 8 * max(steps) * model.latent + (16 + traced) * pixels + 24 * model.hidden
   return max(1, memory * 2**20 // (4 * numbers))
-
-
-def _shapes(params) -> dict[str, str]:
-  return {
-    jax.tree_util.keystr(path, simple=True, separator='/'): _by(leaf.shape)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params)
-  }
 
 
 def _by(shape: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ import subprocess
 
 from absl import flags
 
-from draw_jax import binary, checkpoint, model_file
+from draw_jax import binary, checkpoint, files, model_file
 from draw_jax.errors import UserError
 
 LIMIT = 5_000_000  # bytes of a model in the package
@@ -30,7 +30,7 @@ _FORCE = flags.DEFINE_bool('force', False, 'Replace a file that is there.')
 def main() -> None:
   """Writes the file."""
   path = _path()
-  if path.exists() and not _FORCE.value:
+  if files.is_there(path) and not _FORCE.value:
     raise UserError(f'{path} is there already: give another name, or --force to replace it.')
   loaded = checkpoint.load(_WORKDIR.value, _CHECKPOINT.value)
   size = model_file.write(

@@ -131,13 +131,13 @@ class Clock:
     if self._since is not None:
       self._since += time.monotonic() - begin
 
-  def lap(self, step: int) -> tuple[float, float]:
-    """Images a second since the last lap, and seconds left at that speed."""
+  def lap(self, step: int) -> tuple[float | None, float | None]:
+    """Images a second since the last lap and seconds left at that speed, or None where unknown."""
     elapsed = time.monotonic() - self._since
     done = self._plan.work(self._step, step)
     left = self._plan.work(step, self._plan.num_steps)
     if not done or elapsed <= 0:
-      return 0.0, 0.0
+      return None, None
     speed = (step - self._step) * self._batch_size / elapsed
     self._step, self._since = step, time.monotonic()
     return speed, left * elapsed / done
@@ -152,10 +152,13 @@ class Display:
     if sys.stderr.isatty():
       self._bar = tqdm.tqdm(total=num_steps, initial=step, dynamic_ncols=True, bar_format=_BAR)
 
-  def show(self, step: int, numbers: Mapping[str, float], speed: float, left: float) -> None:
-    """Shows where the run is, how fast it is, and how many seconds are left."""
+  def show(
+    self, step: int, numbers: Mapping[str, float], speed: float | None, left: float | None
+  ) -> None:
+    """Shows where the run is and, once they are known, how fast and how many seconds are left."""
     words = [f'{name} {value:.2f}' for name, value in numbers.items()]
-    words += [f'{speed:.0f} images/s', f'{duration(left)} left']
+    if speed is not None:
+      words += [f'{speed:.0f} images/s', f'{duration(left)} left']
     if self._bar is not None:
       self._bar.set_postfix_str('  '.join(words), refresh=False)
       self._bar.update(step - self._bar.n)

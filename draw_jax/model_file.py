@@ -1,13 +1,14 @@
 """Trained models in files, a small one each; some of them ship with the package.
 
 A file has the safetensors format, which holds arrays and no code. Its tensors are the
-averaged parameters, with names such as 'decoder/kernel'. Its metadata has one key,
+averaged parameters (with no average, they themselves), with names such as
+'decoder/kernel'. Its metadata has one key,
 'draw_jax', with a JSON object:
 
   schema             'draw_jax.model/1'
   config             of the run
-  dataset, binarization, image_shape, num_classes
-                     of the data that the model was trained on
+  dataset, binarization, image_shape, num_classes, num_train
+                     of the data that the model was trained on, and how many pictures
   trained_steps      T of its training
   step               training steps taken, after those of the model in train.start_from of
                      the config, if it names one
@@ -50,7 +51,7 @@ class Model(NamedTuple):
   """A trained model, ready for use."""
 
   model: nn.Module  # with the T that it was trained with
-  params: Any  # averaged ones
+  params: Any  # averaged ones, if there was an average
   config: config_dict.ConfigDict  # of the run
   provenance: dict[str, Any]  # what the file says besides, see the module's docstring
 
@@ -116,21 +117,26 @@ def read(name: str | os.PathLike) -> tuple[checkpoint.Loaded, dict[str, Any]]:
     return _read(path, f'{path}')
 
 
-def read_params(name: str, like) -> tuple[Any, int]:
-  """The parameters of a trained model, to train further, and the steps that it has behind it.
+def read_to_train(name: str, like) -> checkpoint.Loaded:
+  """A trained model to train further.
 
   Args:
     name: see `load`; ~ stands for the home folder.
     like: the parameters of the network to be trained, or their shapes and types.
   """
   loaded, _ = read(os.path.expanduser(name))
-  difference = _difference(like, _named(loaded.params))
-  if difference:
+  wrong = difference(like, loaded.params)
+  if wrong:
     raise UserError(
-      f'{name} is of another network than the config describes: {difference}. Give the values of '
+      f'{name} is of another network than the config describes: {wrong}. Give the values of '
       'model that it was trained with, and pictures of the same size.'
     )
-  return loaded.params, loaded.step
+  return loaded
+
+
+def difference(expected, found) -> str | None:
+  """Where the arrays of two trees first differ by name, shape or type; the second is wrong."""
+  return _difference(_named(expected), _named(found))
 
 
 def write(
@@ -183,8 +189,8 @@ def _describe(loaded: checkpoint.Loaded) -> dict[str, Any]:
   """What the file says of the model itself."""
   validation = loaded.metrics and {
     'metrics': loaded.metrics,
-    'measured': f'by training, averaged parameters, one draw for each image of split '
-    f'{loaded.config.eval.split}, T {loaded.steps}',
+    'measured': f'by training, {"averaged parameters" if loaded.ema else "no average"}, each image '
+    f'of split {loaded.config.eval.split} once, T {loaded.steps}',
   }
   return {
     'schema': _SCHEMA,
@@ -213,16 +219,17 @@ def _read(path: pathlib.Path, label: str) -> tuple[checkpoint.Loaded, dict[str, 
       f'{label} was written by draw_jax {about["exported_with"]["draw_jax"]} and describes no '
       f'model of this version ({first_line(error)}).'
     ) from error
-  difference = _difference(expected, tensors)
-  if difference:
-    raise UserError(f'{label} is of another model than its config describes: {difference}.')
-  leaves = [jnp.asarray(tensors[name]) for name in _named(expected)]
+  names = _named(expected)
+  wrong = _difference(names, tensors)
+  if wrong:
+    raise UserError(f'{label} is of another model than its config describes: {wrong}.')
+  leaves = [jnp.asarray(tensors[name]) for name in names]
   loaded = checkpoint.Loaded(
     config=config,
     params=jax.tree.unflatten(jax.tree.structure(expected), leaves),
     step=about['step'],
     steps=about['trained_steps'],
-    ema=True,
+    ema=config.optimizer.ema_decay > 0,
     metrics=about['validation'] and about['validation']['metrics'],
     image_shape=image_shape,
     num_classes=about['num_classes'],
@@ -278,10 +285,9 @@ def _named(tree) -> dict[str, Any]:
   }
 
 
-def _difference(expected, tensors: Mapping[str, Any]) -> str | None:
-  """Where tensors by name first differ in shape or type from those of a tree."""
-  wanted = {name: _form(leaf) for name, leaf in _named(expected).items()}
-  found = {name: _form(tensor) for name, tensor in tensors.items()}
+def _difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+  """See `difference`; the arrays by their names."""
+  wanted, found = ({name: _form(a) for name, a in arrays.items()} for arrays in (expected, found))
   for name in sorted({*wanted, *found}):
     if wanted.get(name) != found.get(name):
       return f'{name} is {found.get(name, "missing")}, not {wanted.get(name, "there")}'

@@ -13,6 +13,7 @@ The JSON is one object:
   model_file, sha256
                      of a model in a file: its name or path, its hash; else null
   step, ema          training steps taken, whether its parameters are the moving average
+  start_from         the trained model that training started from, or null
   trained_steps      T of its training at that time
   model              the `model` section of its config
   seed, repeats, importance_samples
@@ -109,6 +110,7 @@ def describe(
     'model_file': file,
     'sha256': sha256,
     'step': loaded.step,
+    'start_from': loaded.config.train.get('start_from'),
     'ema': loaded.ema,
     'trained_steps': loaded.steps,
     'model': model,
@@ -177,9 +179,12 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _source(result: dict[str, Any]) -> str:
+  step = f'step {result["step"]}'
+  if result['start_from']:
+    step += f' after {result["start_from"]}'
   if result['model_file']:
-    return f'{result["model_file"]} (sha256 {result["sha256"][:8]}), step {result["step"]}'
-  return f'{result["workdir"]}, step {result["step"]} ({result["checkpoint"]})'
+    return f'{result["model_file"]} (sha256 {result["sha256"][:8]}), {step}'
+  return f'{result["workdir"]}, {step} ({result["checkpoint"]})'
 
 
 def _paper(about: dict[str, Any], steps: int) -> tuple[float | None, str]:

@@ -18,6 +18,7 @@ def beginning(config, plan, dataset, mesh, like, changed: dict[str, tuple]) -> s
     changed: fields that differ from the last start in this workdir, (old, new).
   """
   device = mesh.devices.flat[0]
+  cost = _operations(config, plan, dataset.image_shape, like.params)
   height, width, channels = dataset.image_shape
   curriculum = ', '.join(f'T {steps} to step {end}' for end, steps in plan.phases)
   lines = [
@@ -30,8 +31,8 @@ def beginning(config, plan, dataset, mesh, like, changed: dict[str, tuple]) -> s
     f'{plan.steps_per_epoch:g} an epoch, {curriculum}',
     f'record    every {plan.log_every} steps, checkpoint every {plan.checkpoint_every}, '
     f'evaluation every {plan.eval_every}',
-    f'cost      about {_operations(config, plan, like.params):.1e} operations in matrix products; '
-    'the time left is shown from the second row on',
+    f'cost      about {cost:.1e} operations in matrix products; the time left is shown from the '
+    'second row on',
     *_parameters(like.params),
     *(
       f'changed   {name}: {old} at the last start, {new} now'
@@ -63,14 +64,22 @@ def end(result, workdir: str, metric: str, split: str) -> str:
   return '\n'.join(lines)
 
 
-def _operations(config, plan, params) -> float:
-  """Each weight of a matrix is used once a glimpse, and twice more in the backward pass."""
+def _operations(config, plan, image_shape, params) -> float:
+  """Each weight of a matrix is used once a glimpse, and twice more in the backward pass.
+
+  Without attention those that meet the picture itself, once a pass. That a convolution's
+  are used at many places is not counted.
+  """
   weights = sum(
     math.prod(leaf.shape)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params)
     if path[-1].key == 'kernel'
   )
-  return 2.0 * 3 * weights * config.train.batch_size * plan.work(0, plan.num_steps)
+  once = 0
+  if not config.model.get('attention', True):
+    once = math.prod(image_shape) * params['encoder']['kernel'].shape[-1]
+  uses = (weights - once) * plan.work(0, plan.num_steps) + once * plan.num_steps
+  return 2.0 * 3 * uses * config.train.batch_size
 
 
 def _parameters(params) -> list[str]:

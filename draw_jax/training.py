@@ -10,6 +10,7 @@ import numpy as np
 from draw_jax import (
   checkpoint,
   data,
+  evaluation,
   metrics,
   model_file,
   optimizer,
@@ -164,17 +165,22 @@ class _Trainer:
 
   def _start(self) -> step_lib.State:
     """The state before the first step."""
-    name = self.config.train.start_from
-    # Before any computation: it may be refused.
-    trained = name and model_file.read_params(name, self.like.params)
     state = self.init(self.dataset.mean_image())
-    if not trained:
+    name = self.config.train.start_from
+    if not name:
       return state
+    trained = model_file.read_to_train(name, self.like.params)
+    there, here = trained.config.data.name, self.dataset.name
+    if there == here:
+      evaluation.check_held_out(trained, self.dataset, 'valid')
     if self.first:
-      print(f'start     the weights of {name}, after {trained[1]} steps', flush=True)
+      print(f'start     from the weights of {name}, after {trained.step} steps', flush=True)
+      if there != here:
+        print(f'note      {name} was trained on {there}: {here} may hold out pictures of it')
     # Two copies: a step uses up what it is given.
     params, ema = (
-      jax.device_put(jax.device_get(trained[0]), sharding.replicated(self.mesh)) for _ in range(2)
+      jax.device_put(jax.device_get(trained.params), sharding.replicated(self.mesh))
+      for _ in range(2)
     )
     return state._replace(params=params, ema=ema)
 
@@ -251,7 +257,9 @@ class _Trainer:
     if ends or step % self.plan.log_every == 0:
       mean = self.window.mean()
       epoch, (speed, left) = self.plan.epoch(step), self.clock.lap(step)
-      about = {'epoch': epoch, 'steps': self.plan.steps(step - 1), 'images_per_second': speed}
+      about = {'epoch': epoch, 'steps': self.plan.steps(step - 1)}
+      if speed is not None:
+        about['images_per_second'] = speed
       self.record.row('train', step, {**mean, **about})
       shown = {k: v for k, v in mean.items() if k not in ('grad_norm', 'learning_rate')}
       self.display.show(step, {'epoch': epoch, **shown}, speed, left)

@@ -16,6 +16,7 @@ what they show does not matter here.
 """
 
 import collections
+import inspect
 import json
 import math
 import pathlib
@@ -254,7 +255,10 @@ def _load(experiment: str):
   path, _, variant = experiment.partition(':')
   if not pathlib.Path(path).is_file():
     raise UserError(f'--configs={path}: no such file.')
-  config = runpy.run_path(path)['get_config'](*[variant] if variant else [])
+  get_config = runpy.run_path(path)['get_config']
+  if variant and not inspect.signature(get_config).parameters:
+    raise UserError(f'--configs={experiment}: {path} has no variants, leave out :{variant}.')
+  config = get_config(*[variant] if variant else [])
   if config.model.name != 'draw':
     raise UserError(f'--configs={experiment} is no DRAW, the only model that is timed here.')
   name = pathlib.Path(path).stem

@@ -130,6 +130,15 @@ def test_all_of_a_model_comes_back(kind, tmp_path):
   assert model.steps == T
 
 
+def test_a_model_without_an_average_says_so(tmp_path):
+  loaded = make_loaded()
+  loaded.config.optimizer.ema_decay = 0.0
+  path = tmp_path / 'a.safetensors'
+  model_file.write(path, loaded._replace(ema=False))
+  again, about = model_file.read(path)
+  assert not again.ema and 'no average' in about['validation']['measured']
+
+
 def test_a_model_is_ready_for_use(original):
   m = draw_jax.load(str(original))
   key = jax.random.key(0)
@@ -142,7 +151,7 @@ def test_a_model_is_ready_for_use(original):
   }  # fmt: skip
   assert m.provenance.items() >= facts.items()
   assert m.provenance['validation']['metrics'] == {'bound': 5.25}
-  assert 'one draw for each image of split valid, T 2' in m.provenance['validation']['measured']
+  assert 'each image of split valid once, T 2' in m.provenance['validation']['measured']
   assert m.provenance['exported_with'].items() >= {'commit': 'abc', 'jax': jax.__version__}.items()
 
 

@@ -18,6 +18,7 @@ def describe(name='binarized_mnist', binarization='fixed', split='test', **more)
   config.model = more.pop('model', config.model)
   if 'attention' in config.model:
     config.model.attention = more.pop('attention', True)
+  config.train.start_from = more.pop('start_from', None)
   loaded = checkpoint.Loaded(
     config, None, 500, config.model.steps, True, None, (28, 28, 1), None, binarization
   )  # fmt: skip
@@ -58,6 +59,12 @@ def test_a_model_in_a_file_is_labelled_with_its_hash():
   result = describe(source={'file': 'mnist', 'sha256': '0123456789abcdef'})
   assert 'draw with attention, mnist (sha256 01234567), step 500, EMA, ' in report.table(result)
   assert (result['model_file'], result['workdir']) == ('mnist', None)
+
+
+def test_a_model_that_went_on_from_another_says_so():
+  result = describe(start_from='mnist')
+  assert result['start_from'] == 'mnist'
+  assert 'runs/a, step 500 after mnist (best), EMA' in report.table(result)
 
 
 @pytest.mark.parametrize(('attention', 'expected'), [(True, 80.97), (False, 87.40)])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import signal
 
 import jax
@@ -242,17 +243,21 @@ def test_training_starts_from_a_trained_model(config, tmp_path, trained, capfd):
   config.train.seed = 1
   config.optimizer.learning_rate = 1e-9
   training.train(config, tmp_path / 'after')
-  assert f'the weights of {trained}, after 3 steps' in capfd.readouterr().out
+  out = capfd.readouterr().out
+  assert f'the weights of {trained}, after 3 steps' in out and 'note' not in out
   for ema in (False, True):
     after = checkpoint.load(tmp_path / 'after', 'latest', ema=ema).params
     for old, new in zip(
       *map(jax.tree.leaves, (model_file.load(trained).params, after)), strict=True
     ):
       np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-7)
-  # What went on is no longer looked at: the file may be gone by now.
-  config.train.start_from = str(tmp_path / 'gone.safetensors')
+  # A run that goes on no longer looks at it: it may be gone by now.
+  pathlib.Path(trained).unlink()
   config.train.num_steps = 4
   assert training.train(config, tmp_path / 'after').step == 4
+  config.train.start_from = None
+  with pytest.raises(UserError, match=r'train\.start_from: .*safetensors there, None now'):
+    training.train(config, tmp_path / 'after')
 
 
 def test_the_kl_of_a_trained_model_counts_in_full(config, tmp_path, trained, monkeypatch):
@@ -279,3 +284,36 @@ def test_a_trained_model_of_another_network_is_refused(config, tmp_path, trained
   config.train.start_from = 'mnst'
   with pytest.raises(UserError, match="did you mean 'mnist'"):
     training.train(config, tmp_path / 'after')
+
+
+def test_a_trained_model_that_saw_held_out_pictures(config, tmp_path, trained, capfd):
+  """Of the same data with another number of pictures it is refused, of other data noted."""
+  config.train.start_from = trained
+  images = np.load(config.data.path)
+  np.save(config.data.path, images[:-20])
+  with pytest.raises(UserError, match='trained on 72 pictures, and images has 54 now'):
+    training.train(config, tmp_path / 'after')
+  np.save(config.data.path, images)
+  other = model_file.read(trained)[0]
+  with other.config.unlocked():
+    other.config.data.name = 'mnist'
+  pathlib.Path(trained).unlink()
+  model_file.write(pathlib.Path(trained), other)
+  training.train(config, tmp_path / 'after')
+  assert 'was trained on mnist: images may hold out pictures of it' in capfd.readouterr().out
+
+
+def test_the_batch_size_stays(config, tmp_path):
+  """Epochs and the place in the data are counted by it."""
+  config.train.num_steps = 2
+  training.train(config, tmp_path)
+  config.train.batch_size = 16
+  with pytest.raises(UserError, match=r'train\.batch_size: 8 there, 16 now'):
+    training.train(config, tmp_path)
+
+
+def test_a_speed_that_is_not_known_is_not_told(config, tmp_path, capfd):
+  config.train.num_steps = 1
+  training.train(config, tmp_path)
+  assert 'images/s' not in capfd.readouterr().err
+  assert all('images_per_second' not in row for row in metrics.read(tmp_path))
