@@ -29,7 +29,9 @@ def use_cores(batch_sizes: Sequence[int], cores: int | None = None) -> int:
   """
   flags = os.environ.get('XLA_FLAGS', '')
   told = jax.config.jax_num_cpu_devices >= 0 or 'xla_force_host_platform_device_count' in flags
-  cores = cores or len(os.sched_getaffinity(0) if hasattr(os, 'sched_getaffinity') else [0])
+  if cores is None:
+    own = hasattr(os, 'sched_getaffinity')
+    cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
   most = min(cores, min(batch_sizes) // _SHARE)
   num = max((n for n in range(2, most + 1) if not any(b % n for b in batch_sizes)), default=1)
   if told or num == 1:

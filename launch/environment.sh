@@ -21,7 +21,10 @@ make_environment() {
   # Some systems ship Python without ensurepip; virtualenv does not need it.
   if ! "$python" -c 'import ensurepip' 2>/dev/null; then
     tools=$(mktemp -d)
-    "$python" -m pip install --quiet --target "$tools" virtualenv
+    "$python" -m pip install --quiet --target "$tools" virtualenv || {
+      echo "error: $python has neither venv nor pip; Debian and Ubuntu have them in python3-venv." >&2
+      return 2
+    }
     PYTHONPATH="$tools" "$python" -m virtualenv --quiet .venv
     rm -r "$tools"
   else
@@ -30,7 +33,8 @@ make_environment() {
 }
 
 if [ -z "${VIRTUAL_ENV:-}" ]; then
-  [ -e .venv/bin/activate ] || make_environment
+  # One that was moved or copied still speaks of the folder it was made in.
+  grep -qsF "$(pwd -P)/.venv" .venv/bin/activate || make_environment
   # shellcheck source=/dev/null
   source .venv/bin/activate
 fi

@@ -158,7 +158,7 @@ def test_the_gradient_of_a_window_is_limited():
     logits = lambda p: model.clone(window_limit=limit).apply({'params': p}, x)[0]  # noqa: E731
     return np.linalg.norm(jax.grad(lambda p: jnp.square(logits(p)).sum())(params)['window']['bias'])
 
-  assert bias(1e-3) <= 1e-3 * len(x) * model.steps < 0.1 * bias(0.0)
+  assert 0 < bias(1e-3) <= 1e-3 * len(x) * model.steps < 0.1 * bias(0.0)
 
 
 def test_bfloat16_is_near_float32():

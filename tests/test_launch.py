@@ -152,6 +152,13 @@ def test_slurm_requeues_what_was_stopped(slurm, code, state, again):
   assert slurm.requeued == again
 
 
+def test_slurm_requeues_one_task_of_an_array(slurm):
+  """The number of the last task is that of the array, which would queue all of them again."""
+  (slurm.folder / 'commands.txt').write_text("sh -c 'exit 143'\n")
+  slurm.submit(slurm.folder / 'commands.txt', SLURM_ARRAY_JOB_ID=8193, SLURM_ARRAY_TASK_ID=1)
+  assert slurm.requeued == '8193_1\n'
+
+
 @pytest.mark.parametrize(
   ('command', 'more', 'message'),
   [

@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import struct
 import zipfile
 import zlib
 
@@ -18,12 +19,12 @@ _HELD_OUT, _SEED = 0.1, 1  # for validation
 _MODES = {1: 'L', 3: 'RGB'}
 
 # What `open_picture` raises for a file that is no picture, or one that cannot be taken.
-UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+UNREADABLE = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
 def load(options: Options) -> dict[str, sources.Source]:
   """Returns the user's pictures, a tenth of them held out by a fixed seed as valid."""
-  if options.path is None:
+  if not options.path:
     raise UserError("the dataset 'images' needs a path: a folder of pictures, an .npy or an .npz")
   path = pathlib.Path(options.path).expanduser()
   if options.channels not in (None, *_MODES):
@@ -137,7 +138,7 @@ def _as_bytes(path: pathlib.Path, images: np.ndarray) -> np.ndarray:
   """Returns uint8 [N, H, W, C]."""
   if images.ndim == 3:
     images = images[..., None]
-  if images.ndim != 4 or images.shape[3] not in _MODES:
+  if images.ndim != 4 or images.shape[3] not in _MODES or not images.size:
     raise UserError(
       f'{path} has the shape {images.shape}: it must be [N, H, W] or [N, H, W, 1 or 3]'
     )
@@ -146,9 +147,10 @@ def _as_bytes(path: pathlib.Path, images: np.ndarray) -> np.ndarray:
   if images.dtype == bool:
     return images * np.uint8(255)
   if not np.issubdtype(images.dtype, np.floating) or not ((images >= 0) & (images <= 1)).all():
+    number = np.issubdtype(images.dtype, np.number)
+    between = f' in {images.min()} to {images.max()}' if number else ''
     raise UserError(
-      f'{path} must hold uint8, bool, or floats from 0 to 1, not {images.dtype} in '
-      f'{images.min()} to {images.max()}'
+      f'{path} must hold uint8, bool, or floats from 0 to 1, not {images.dtype}{between}'
     )
   return np.round(images * 255).astype(np.uint8)
 

@@ -39,7 +39,12 @@ def prepare(
   with _errors_only(), _disk_errors(data_dir or tfds.core.constants.DATA_DIR):
     builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
     if not builder.is_prepared():
-      builder.download_and_prepare()
+      try:
+        builder.download_and_prepare()
+      except FileExistsError:  # Another process was quicker.
+        builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
+        if not builder.is_prepared():
+          raise
     elif left_out := builder.left_out():
       raise UserError(
         f'{builder.dataset} was prepared without {left_out}: to have it, remove {builder.data_dir} '

@@ -16,6 +16,9 @@ from draw_jax.figures import grid, windows
 # Pixels: about as wide as a frame is made when no scale is asked for.
 _FRAME_WIDTH = 640
 
+_SECONDS = 5.0  # from the first frame to the last
+_PAUSE = 2.0  # seconds that the last frame stays
+
 # What each kind of film is encoded with; yuv420p is what every browser plays.
 _ENCODERS = {
   '.mp4': ('libx264', ['-crf', '18', '-movflags', '+faststart']),
@@ -30,7 +33,6 @@ def drawing_frames(
   *,
   columns: int | None = None,
   scale: int | None = None,
-  color=windows.RED,
 ) -> np.ndarray:
   """The frames of an animation in which several pictures are drawn side by side.
 
@@ -41,7 +43,6 @@ def drawing_frames(
     columns: pictures in a row; None makes the grid about square.
     scale: pixels of a frame for one of a picture; None gives frames of a
       moderate size.
-    color: of the rectangles, bytes.
 
   Returns:
     uint8 [T, h, w, 3].
@@ -52,7 +53,7 @@ def drawing_frames(
   shown = None if window is None else windows.rectangles(window, size, height, width)
 
   def frame(t):
-    marked = windows.mark(images[t], jax.tree.map(lambda a: a[t], shown), scale, color)
+    marked = windows.mark(images[t], jax.tree.map(lambda a: a[t], shown), scale, windows.RED)
     return grid.tile(marked, columns)
 
   return np.stack([frame(t) for t in range(len(images))])
@@ -105,7 +106,7 @@ def default_scale(width: int) -> int:
   return int(np.clip(_FRAME_WIDTH // width, 1, 8))
 
 
-def save_gif(path, frames, *, seconds: float = 5.0, pause: float = 2.0) -> None:
+def save_gif(path, frames, *, seconds: float = _SECONDS, pause: float = _PAUSE) -> None:
   """Writes an animation that repeats for ever.
 
   Args:
@@ -134,14 +135,12 @@ def save_gif(path, frames, *, seconds: float = 5.0, pause: float = 2.0) -> None:
     )
 
 
-def save_film(path, frames, *, seconds: float = 5.0, pause: float = 2.0) -> str | None:
+def save_film(path, frames) -> str | None:
   """Writes an animation as MP4 or WebM, by the suffix, where ffmpeg can.
 
   Args:
     path: of the file, ending in .mp4 or .webm.
     frames: uint8 [T, h, w, 3].
-    seconds: from the first frame to the last.
-    pause: seconds that the last frame stays.
 
   Returns:
     None when the file is written, or a sentence that says why it is not.
@@ -153,8 +152,8 @@ def save_film(path, frames, *, seconds: float = 5.0, pause: float = 2.0) -> str 
   if encoder not in _run(program, '-hide_banner', '-encoders').stdout.decode():
     return f'{path.name} is left out: {program} has no {encoder} encoder.'
   frames = _even(np.asarray(frames))
-  rate = len(frames) / seconds
-  still = np.broadcast_to(frames[-1], (max(1, round(pause * rate)), *frames.shape[1:]))
+  rate = len(frames) / _SECONDS
+  still = np.broadcast_to(frames[-1], (max(1, round(_PAUSE * rate)), *frames.shape[1:]))
   height, width = frames.shape[1:3]
   source = ['-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', f'{width}x{height}', '-r', f'{rate:.4f}']
   with files.writing(path) as temporary:

@@ -27,16 +27,15 @@ def explainer_windows(height: int, width: int) -> Window:
   return Window((width - 1) / 2 * one, (height - 1) / 2 * one, sigma**2, stride, one)
 
 
-def explainer(image, window: Window | None = None) -> page.Page:
+def explainer(image) -> page.Page:
   """Fig. 3: a 3 x 3 grid on a picture, and three windows with what they see.
 
   Args:
     image: [H, W, C].
-    window: the three windows, each field [3]; None takes `explainer_windows`.
   """
   image = np.asarray(image)
   height, width = image.shape[:2]
-  window = window or explainer_windows(height, width)
+  window = explainer_windows(height, width)
   seen = attention.read(_floats(image)[None], jax.tree.map(jnp.asarray, window), PATCH)
   shown = windows.rectangles(window, PATCH, height, width)
   small, gap = 0.5, 0.06 * width
@@ -80,16 +79,15 @@ def _grid_of_filters(sheet: page.Page, image, x: float, y: float, zoom: float, s
   sheet.text(r'$\delta$', (xs[0] + xs[1]) / 2, below - 2 * nudge, ha='center', **label)
 
 
-def zooming(image, window: Window | None = None) -> page.Page:
+def zooming(image) -> page.Page:
   """Fig. 4: a picture, its patch, the picture from the patch, and two of the filters.
 
   Args:
     image: [H, W, C].
-    window: each field a scalar; None looks at the middle of the picture.
   """
   image = np.asarray(image)
   height, width = image.shape[:2]
-  window = window or zooming_window(height, width)
+  window = zooming_window(height, width)
   window = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), window)
   patch = attention.read(_floats(image), window, PATCH)
   again = attention.write(patch, window, height, width)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import tqdm
 
-from draw_jax import files, metrics
+from draw_jax import checkpoint, files, metrics
 from draw_jax.data import images as own_images
+from draw_jax.data import registry
 from draw_jax.errors import UserError
 from draw_jax.figures import (
   animation,
@@ -106,6 +107,14 @@ def make_curves(run: Run, options: Options) -> None:
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
     if not any(metric in row for row in found):
       raise UserError(f'{workdir} has no {metric} to compare: it holds a model of another kind.')
+    other = checkpoint.read_config(workdir).data
+    there = other.name, other.binarization or registry.find(other.name).binarizations[0]
+    here = run.config.data.name, run.binarization
+    if there != here:
+      raise UserError(
+        f'{workdir} was trained on {there[0]} with binarization {there[1]}, {run.workdir} on '
+        f'{here[0]} with {here[1]}: their costs do not compare.'
+      )
     rows[_unused(workdir.resolve().name, rows)] = found
   page.save(curves.curves(rows, metric, label), options.output / 'curves')
 

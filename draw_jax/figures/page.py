@@ -75,11 +75,11 @@ class Page:
     self.axes.add_patch(patch)
     patch.set_clip_path(clip)
 
-  def bars(self, values, x: np.ndarray, y: float, height: float, top: float, color='0.45'):
+  def bars(self, values, x: np.ndarray, y: float, height: float, top: float):
     """Draws bars on a line at y; a value of `top` is `height` high."""
     width = 0.8 * (x[1] - x[0]) if len(x) > 1 else 2.0
     lengths = height * np.asarray(values) / top
-    self.axes.bar(x, -lengths, width, bottom=y, color=color, linewidth=0)
+    self.axes.bar(x, -lengths, width, bottom=y, color='0.45', linewidth=0)
 
   def text(self, words: str, x: float, y: float, outlined: bool = False, **options):
     """Writes words, by default to the right of x and in the middle of the line at y."""

@@ -75,13 +75,11 @@ def generate(
   return _in_chunks(lambda i: _generate(model, params, key, i, **fixed), num, 'drawing')
 
 
-def reconstruct(
-  model: DRAW, params, images, seed: int, *, steps: int | None = None, binary: bool = False
-) -> Drawing:
+def reconstruct(model: DRAW, params, images, seed: int, *, binary: bool = False) -> Drawing:
   """Encodes pictures [n, H, W, C] and draws them again; every step is kept."""
   _check_draws(model)
   images = jnp.asarray(images, jnp.float32)
-  fixed = {'steps': steps or model.steps, 'binary': binary}
+  fixed = {'steps': model.steps, 'binary': binary}
   key = jax.random.key(seed)
   draw = lambda i: _reconstruct(model, params, key, i, images[i], **fixed)  # noqa: E731
   return _in_chunks(draw, len(images), 'reconstructing')
@@ -95,7 +93,6 @@ def interpolate(
   between: int,
   seed: int,
   *,
-  steps: int | None = None,
   binary: bool = False,
 ) -> np.ndarray:
   """Pictures on the way from some pictures to others, on straight lines between their latents.
@@ -110,7 +107,6 @@ def interpolate(
     others: [n, H, W, C], where to go.
     between: K, pictures of each way, the reconstructions of both ends among them.
     seed: of the noise.
-    steps: T; None takes the model's own.
     binary: draw the pixels, or else show their mean.
 
   Returns:
@@ -119,7 +115,7 @@ def interpolate(
   _check_draws(model)
   num = len(images)
   key, indices = jax.random.key(seed), jnp.arange(num)
-  noise = _noise(key, indices, steps or model.steps, model.latent)
+  noise = _noise(key, indices, model.steps, model.latent)
   ends = jnp.concatenate([jnp.asarray(images), jnp.asarray(others)])
   latents = _latents(model, params, ends, jnp.concatenate([noise, noise], 1))
   first, last = jnp.split(latents, 2, 1)

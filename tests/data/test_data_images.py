@@ -1,5 +1,7 @@
 """The user's own pictures."""
 
+import struct
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -74,6 +76,16 @@ def test_array_of_another_size_and_channels(tmp_path):
 def test_picture_that_does_not_decode(folder):
   (folder / 'broken.png').write_bytes(b'\x89PNG not really')
   with pytest.raises(UserError, match=r'broken\.png does not decode'):
+    data.open_dataset('images', path=str(folder), image_size=8)
+
+
+def test_photo_whose_exif_is_wrong(folder):
+  """To turn it, Pillow packs its tags again, here a width of -1."""
+  tags = [(256, 9, 1, -1), (274, 3, 1, 6)]  # width; orientation, a quarter turn
+  content = struct.pack('<2sHIH', b'II', 42, 8, len(tags))
+  content += b''.join(struct.pack('<HHIi', *tag) for tag in tags) + bytes(4)
+  Image.new('RGB', (40, 30)).save(folder / 'odd.jpg', exif=b'Exif\0\0' + content)
+  with pytest.raises(UserError, match=r'odd\.jpg does not decode'):
     data.open_dataset('images', path=str(folder), image_size=8)
 
 
@@ -169,6 +181,7 @@ def test_bad_input(folder, tmp_path):
     return str(tmp_path / name)
 
   refuse('needs a path')
+  refuse('needs a path', path='')
   refuse('neither a folder nor', path=str(tmp_path / 'nowhere'))
   refuse('needs an image_size', path=str(folder))
   refuse('pictures have 1 or 3', path=str(folder), image_size=8, channels=2)
@@ -176,6 +189,9 @@ def test_bad_input(folder, tmp_path):
   refuse('holds 0 pictures', path=str(tmp_path / 'empty'), image_size=8)
   refuse('it must hold one', path=array('two.npz', {'a': np.zeros(1), 'b': np.zeros(1)}))
   refuse('has the shape', path=array('flat.npz', {'a': np.zeros((4, 9))}))
+  refuse('has the shape', path=array('none.npz', {'a': np.zeros((0, 4, 4), int)}))
+  refuse('has the shape', path=array('no_height.npz', {'a': np.zeros((4, 0, 4), np.uint8)}))
   refuse('floats from 0 to 1', path=array('large.npz', {'a': np.full((4, 2, 2), 9.0)}))
+  refuse('floats from 0 to 1, not <U1', path=array('words.npz', {'a': np.full((4, 2, 2), 'a')}))
   (tmp_path / 'bad.npy').write_text('no')
   refuse('not a sound file of NumPy', path=str(tmp_path / 'bad.npy'))

@@ -127,6 +127,21 @@ def test_an_interrupted_preparation_leaves_nothing(tiny_amat, tmp_path, monkeypa
   assert builder.info.splits['train'].num_examples == 6
 
 
+def test_another_process_may_be_quicker(tiny_amat, tmp_path, monkeypatch):
+  read, given = Amat.read, (str(tmp_path / 'data'), str(tiny_amat))
+
+  def overtaken(self, paths):
+    monkeypatch.setattr(Amat, 'read', read)
+    preparation.prepare(Amat, *given)
+    return read(self, paths)
+
+  monkeypatch.setattr(Amat, 'read', overtaken)
+  builder = preparation.prepare(Amat, *given)
+  assert Amat.read is read and builder.info.splits['train'].num_examples == 6
+  assert len(builder.as_data_source('train')) == 6
+  assert not list((tmp_path / 'data').rglob('*incomplete*'))
+
+
 def test_what_a_killed_preparation_leaves_is_not_read_later(tiny_amat, tmp_path, monkeypatch):
   read, left = Amat.read, tmp_path / 'left'
 

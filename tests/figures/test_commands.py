@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from draw_jax import config as config_lib
 from draw_jax.errors import UserError
 from draw_jax.figures import animation, gallery, grid, passes, runs
 
@@ -128,6 +129,17 @@ def test_curves_of_another_kind_are_not_compared(run, tmp_path):
   (tmp_path / 'metrics.jsonl').write_text('{"split": "train", "step": 1, "error": 9.0}\n')
   options = gallery.Options(tmp_path / 'out', compare=(str(tmp_path),))
   with pytest.raises(UserError, match='has no bound to compare: it holds a model of another kind'):
+    gallery.make_curves(run, options)
+
+
+def test_curves_of_other_data_are_not_compared(run, tmp_path):
+  """Or cross-entropies of intensities would stand under the label of bounds."""
+  (tmp_path / 'metrics.jsonl').write_text('{"split": "train", "step": 1, "bound": 9.0}\n')
+  config = config_lib.default()
+  config.data.name = 'svhn'
+  (tmp_path / 'config.json').write_text(config_lib.to_json(config))
+  options = gallery.Options(tmp_path / 'out', compare=(str(tmp_path),))
+  with pytest.raises(UserError, match='was trained on svhn with binarization none, '):
     gallery.make_curves(run, options)
 
 
