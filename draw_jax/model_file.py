@@ -1,9 +1,8 @@
 """Trained models in files, a small one each; some of them ship with the package.
 
 A file has the safetensors format, which holds arrays and no code. Its tensors are the
-averaged parameters (with no average, they themselves), with names such as
-'decoder/kernel'. Its metadata has one key,
-'draw_jax', with a JSON object:
+averaged parameters, or without an average they themselves, with names such as
+'decoder/kernel'. Its metadata has one key, 'draw_jax', with a JSON object:
 
   schema             'draw_jax.model/1'
   config             of the run
