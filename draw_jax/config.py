@@ -135,9 +135,8 @@ def convolutional() -> config_dict.ConfigDict:
 
 def validate(config) -> None:
   """Raises a `UserError` for the first value that cannot work, before any work is done."""
-  for name in ('data.path', 'train.start_from'):
-    if _get(config, name) == '':  # such as a variable of the shell that is not set
-      raise UserError(f'{name}= is empty: give a path, or leave it out.')
+  if config.train.start_from == '':  # such as a variable of the shell that is not set
+    raise UserError('train.start_from= is empty: give a model, or leave it out.')
   _known('data.name', config.data.name, data.NAMES)
   _known('model.name', config.model.name, MODELS)
   _validate_model(config.model)

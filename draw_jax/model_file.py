@@ -135,7 +135,11 @@ def read_to_train(name: str, like) -> checkpoint.Loaded:
 
 def difference(expected, found) -> str | None:
   """Where the arrays of two trees first differ by name, shape or type; the second is wrong."""
-  return _difference(_named(expected), _named(found))
+  wanted, there = ({n: _form(a) for n, a in _named(t).items()} for t in (expected, found))
+  for name in sorted({*wanted, *there}):
+    if wanted.get(name) != there.get(name):
+      return f'{name} is {there.get(name, "missing")}, not {wanted.get(name, "there")}'
+  return None
 
 
 def write(
@@ -218,11 +222,10 @@ def _read(path: pathlib.Path, label: str) -> tuple[checkpoint.Loaded, dict[str, 
       f'{label} was written by draw_jax {about["exported_with"]["draw_jax"]} and describes no '
       f'model of this version ({first_line(error)}).'
     ) from error
-  names = _named(expected)
-  wrong = _difference(names, tensors)
+  wrong = difference(expected, tensors)
   if wrong:
     raise UserError(f'{label} is of another model than its config describes: {wrong}.')
-  leaves = [jnp.asarray(tensors[name]) for name in names]
+  leaves = [jnp.asarray(tensors[name]) for name in _named(expected)]
   loaded = checkpoint.Loaded(
     config=config,
     params=jax.tree.unflatten(jax.tree.structure(expected), leaves),
@@ -282,15 +285,6 @@ def _named(tree) -> dict[str, Any]:
     jax.tree_util.keystr(path, simple=True, separator='/'): leaf
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
   }
-
-
-def _difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
-  """See `difference`; the arrays by their names."""
-  wanted, found = ({name: _form(a) for name, a in arrays.items()} for arrays in (expected, found))
-  for name in sorted({*wanted, *found}):
-    if wanted.get(name) != found.get(name):
-      return f'{name} is {found.get(name, "missing")}, not {wanted.get(name, "there")}'
-  return None
 
 
 def _form(array) -> str:

@@ -144,7 +144,7 @@ def save(folder: str | pathlib.Path, runs: Sequence[Run]) -> list[pathlib.Path]:
 
 
 def _bound_label(config) -> str:
-  binarization = config.data.binarization or registry.find(config.data.name).binarizations[0]
+  binarization = registry.find(config.data.name).binarization(config.data.binarization)
   return curves.bound_label(config.model.output, binarization)
 
 

@@ -170,14 +170,16 @@ class _Trainer:
     if not name:
       return state
     trained = model_file.read_to_train(name, self.like.params)
-    there, here = trained.config.data.name, self.dataset.name
+    there, here = ((s.name, s.path) for s in (trained.config.data, self.config.data))
     if there == here:
       evaluation.check_held_out(trained, self.dataset, 'valid')
     if self.first:
       print(f'start     from the weights of {name}, after {trained.step} steps', flush=True)
       if there != here:
-        print(f'note      {name} was trained on {there}: {here} may hold out pictures of it')
-    # Two copies: a step uses up what it is given.
+        print(
+          f'note      {name} was trained on {there[1] or there[0]}: some of it may be held out here'
+        )
+    # An array each: a step uses up what it is given.
     params, ema = (
       jax.device_put(jax.device_get(trained.params), sharding.replicated(self.mesh))
       for _ in range(2)

@@ -296,11 +296,19 @@ def test_a_trained_model_that_saw_held_out_pictures(config, tmp_path, trained, c
   np.save(config.data.path, images)
   other = model_file.read(trained)[0]
   with other.config.unlocked():
-    other.config.data.name = 'mnist'
+    other.config.data.update({'name': 'mnist', 'path': None})
   pathlib.Path(trained).unlink()
   model_file.write(pathlib.Path(trained), other)
   training.train(config, tmp_path / 'after')
-  assert 'was trained on mnist: images may hold out pictures of it' in capfd.readouterr().out
+  assert 'was trained on mnist: some of it may be held out here' in capfd.readouterr().out
+
+
+def test_a_trained_model_may_go_on_with_other_pictures(config, tmp_path, trained, capfd):
+  before, config.data.path = config.data.path, str(tmp_path / 'others.npy')
+  np.save(config.data.path, np.load(before)[:40])
+  config.train.start_from = trained
+  assert training.train(config, tmp_path / 'after').step == 3
+  assert f'was trained on {before}: some of it' in capfd.readouterr().out
 
 
 def test_the_batch_size_stays(config, tmp_path):

@@ -70,7 +70,7 @@ def open_dataset(
     The dataset.
   """
   spec = find(name)
-  binarization = spec.binarizations[0] if binarization is None else binarization
+  binarization = spec.binarization(binarization)
   if binarization not in spec.binarizations:
     raise UserError(
       f'{name} cannot have the binarization {binarization!r}: it takes '

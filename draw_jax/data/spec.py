@@ -45,3 +45,7 @@ class Spec:
   builder: type[PublishedBuilder] | None = None
   num_classes: int | None = None
   transform: Callable[[Source, bool], Transform] | None = None
+
+  def binarization(self, chosen: str | None) -> str:
+    """The one that was chosen, or the default."""
+    return self.binarizations[0] if chosen is None else chosen

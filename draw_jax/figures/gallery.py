@@ -108,7 +108,7 @@ def make_curves(run: Run, options: Options) -> None:
     if not any(metric in row for row in found):
       raise UserError(f'{workdir} has no {metric} to compare: it holds a model of another kind.')
     other = checkpoint.read_config(workdir).data
-    there = other.name, other.binarization or registry.find(other.name).binarizations[0]
+    there = other.name, registry.find(other.name).binarization(other.binarization)
     here = run.config.data.name, run.binarization
     if there != here:
       raise UserError(

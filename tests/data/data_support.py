@@ -6,6 +6,10 @@ import pathlib
 
 import h5py
 import numpy as np
+import pytest
+
+from draw_jax.data import preparation
+from draw_jax.errors import UserError
 
 
 def sha256(content: bytes) -> str:
@@ -27,6 +31,15 @@ def register(monkeypatch, builder, folder: pathlib.Path, url: str | None = None)
 
 def written_files(folder: pathlib.Path) -> list[pathlib.Path]:
   return [path for path in folder.rglob('*') if path.is_file()]
+
+
+def refuse(builder, tmp_path, match, manual_dir=None):
+  """Checks that preparing stops with a short message and writes nothing."""
+  data_dir = tmp_path / 'data'
+  with pytest.raises(UserError, match=match) as caught:
+    preparation.prepare(builder, str(data_dir), manual_dir and str(manual_dir))
+  assert len(str(caught.value).splitlines()) <= 2
+  assert not data_dir.exists() or not written_files(data_dir)
 
 
 def write_struct(path: pathlib.Path, boxes: dict[str, list[dict[str, float] | None]]) -> None:

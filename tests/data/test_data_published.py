@@ -1,9 +1,7 @@
-"""Published files: prepared as they are, refused when they are wrong, downloaded when asked."""
+"""Published files: prepared as they are, refused when they are wrong."""
 
 import errno
-import functools
 import gzip
-import http.server
 import io
 import json
 import os
@@ -14,26 +12,16 @@ import socket
 import subprocess
 import sys
 import tarfile
-import threading
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from data_support import register, written_files
+from data_support import refuse, register, written_files
 
 from draw_jax.data import binarized_mnist, cifar10, mnist, preparation
 from draw_jax.errors import UserError
 
 Amat = binarized_mnist.DrawBinarizedMnist
-
-
-def refuse(builder, tmp_path, match, manual_dir=None):
-  """Checks that preparing stops with a short message and writes nothing."""
-  data_dir = tmp_path / 'data'
-  with pytest.raises(UserError, match=match) as caught:
-    preparation.prepare(builder, str(data_dir), manual_dir and str(manual_dir))
-  assert len(str(caught.value).splitlines()) <= 2
-  assert not data_dir.exists() or not written_files(data_dir)
 
 
 def change(path, edit):
@@ -335,124 +323,3 @@ def test_truncated_archive(tiny_cifar10, tmp_path):
   archive.write_bytes(archive.read_bytes()[:9000])
   folder.rename(tmp_path / 'elsewhere')
   refuse(cifar10.DrawCifar10, tmp_path, 'is not a sound .tar.gz file', tiny_cifar10)
-
-
-@pytest.fixture
-def server():
-  """Serves a folder over HTTP and counts what was got."""
-  servers = []
-
-  def serve(folder):
-    got = []
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-      def do_GET(self):
-        got.append(self.path.lstrip('/'))
-        super().do_GET()
-
-      def log_message(self, *args):
-        pass
-
-    handler = functools.partial(Handler, directory=str(folder))
-    servers.append(http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler))
-    threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-    return f'http://127.0.0.1:{servers[-1].server_port}/', got
-
-  yield serve
-  for one in servers:
-    one.shutdown()
-    one.server_close()
-
-
-def test_download(tiny_amat, tmp_path, monkeypatch, server):
-  url, got = server(tiny_amat)
-  register(monkeypatch, Amat, tiny_amat, url)
-  builder = preparation.prepare(Amat, str(tmp_path / 'data'))
-  assert builder.info.splits['train'].num_examples == 6
-  assert sorted(got) == sorted(file.name for file in Amat.files)
-  preparation.prepare(Amat, str(tmp_path / 'data'))
-  assert len(got) == 3
-
-
-def test_download_of_compressed_files(tiny_mnist, tmp_path, monkeypatch, server):
-  url, _ = server(tiny_mnist)
-  register(monkeypatch, mnist.DrawMnist, tiny_mnist, url)
-  builder = preparation.prepare(mnist.DrawMnist, str(tmp_path / 'data'))
-  assert builder.info.splits['test'].num_examples == 10
-
-
-def test_download_with_a_wrong_checksum(tiny_amat, tmp_path, monkeypatch, server):
-  url, _ = server(tiny_amat)
-  register(monkeypatch, Amat, tiny_amat, url)
-  path = tiny_amat / 'binarized_mnist_train.amat'
-  path.write_bytes(path.read_bytes()[:-1] + b'x')
-  refuse(Amat, tmp_path, 'binarized_mnist_train.amat has a wrong checksum: get')
-
-
-def test_a_failed_download_clears_what_is_its_own(tiny_amat, tmp_path, monkeypatch, server):
-  url, _ = server(tiny_amat)
-  register(monkeypatch, Amat, tiny_amat, url)
-  downloads = tmp_path / 'data' / 'downloads'
-  name = tfds.core.download.resource.get_dl_fname(Amat.files[0].url)
-  others = [downloads / f'{name}.tmp.before', downloads / 'other.tmp.before']
-  others.append(downloads / 'other.tmp.meanwhile')
-  for folder in others[:2]:
-    folder.mkdir(parents=True)
-  (downloads / f'{name}.tmp.plain').write_text('a file')
-  own = downloads / f'{name}.tmp.own'
-
-  def fail(self, address):
-    others[2].mkdir()
-    own.mkdir()
-    (own / 'part').write_text('half of it')
-    raise tfds.download.DownloadError('the line is cut')
-
-  monkeypatch.setattr(tfds.download.DownloadManager, 'download', fail)
-  with pytest.raises(UserError, match='the line is cut'):
-    preparation.prepare(Amat, str(tmp_path / 'data'))
-  assert all(folder.is_dir() for folder in others)
-  assert (downloads / f'{name}.tmp.plain').is_file()
-  assert not own.exists()
-
-
-def test_a_download_leaves_others_running(tiny_amat, tmp_path, monkeypatch, server):
-  url, _ = server(tiny_amat)
-  register(monkeypatch, Amat, tiny_amat, url)
-  names = [tfds.core.download.resource.get_dl_fname(file.url) for file in Amat.files]
-  folders = [tmp_path / 'data' / 'downloads' / f'{name}.tmp.meanwhile' for name in names]
-  download = tfds.download.DownloadManager.download
-
-  def slow(self, address):
-    folders[len(started)].mkdir()
-    started.append(address)
-    return download(self, address)
-
-  started = []
-  monkeypatch.setattr(tfds.download.DownloadManager, 'download', slow)
-  preparation.prepare(Amat, str(tmp_path / 'data'))
-  assert all(folder.is_dir() for folder in folders)
-
-
-def test_download_to_a_full_disk(tiny_amat, tmp_path, monkeypatch, server):
-  url, _ = server(tiny_amat)
-  register(monkeypatch, Amat, tiny_amat, url)
-
-  def fail(self, address):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-  monkeypatch.setattr(tfds.download.DownloadManager, 'download', fail)
-  refuse(Amat, tmp_path, 'cannot write into --data_dir=.*: No space left on device')
-
-
-def test_download_of_a_file_that_is_not_there(tiny_amat, tmp_path, monkeypatch, server):
-  url, _ = server(tiny_amat)
-  register(monkeypatch, Amat, tiny_amat, url)
-  (tiny_amat / 'binarized_mnist_train.amat').unlink()
-  refuse(Amat, tmp_path, r'cannot be downloaded \(HTTP Error 404')
-
-
-def test_no_network(tiny_amat, tmp_path, monkeypatch):
-  register(monkeypatch, Amat, tiny_amat, 'http://127.0.0.1:1/')
-  refuse(
-    Amat, tmp_path, 'cannot be downloaded .*--dataset=binarized_mnist'.replace('.*', '(.|\n)*')
-  )
