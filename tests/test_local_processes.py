@@ -77,13 +77,19 @@ def test_failure_of_one_stops_the_other(tmp_path):
 
 
 def test_a_reader_that_goes_stops_them():
+  # Process 1 is the slower to start, so that to wait for a line of 0 alone would not do.
   program = (
-    'import signal, sys, time\n'
-    'signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n'
+    'import os, signal, sys, time\n'
+    'if "--process_id=1" in sys.argv: time.sleep(1)\n'
+    'signal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n'
     'while True: print("line", flush=True); time.sleep(0.01)'
   )
   process = launch([sys.executable, '-c', program])
-  assert process.stdout.readline().endswith('line\n')
+  waiting = {'[0] line\n', '[1] line\n'}
+  while waiting:
+    line = process.stdout.readline()
+    assert line, 'it ended before both had printed'
+    waiting.discard(line)
   process.stdout.close()
   assert process.wait(timeout=60) == 7
 
