@@ -2,7 +2,10 @@
 
 import dataclasses
 import difflib
+import inspect
 import json
+import pathlib
+import runpy
 
 from ml_collections import config_dict
 
@@ -217,6 +220,18 @@ def differences(old, new, prefix: str = '') -> dict[str, tuple]:
   return found
 
 
+def from_file(experiment: str) -> config_dict.ConfigDict:
+  """The config of an experiment, 'PATH.py' or 'PATH.py:VARIANT'."""
+  name, _, variant = experiment.partition(':')
+  path = pathlib.Path(name)
+  if not path.is_file():
+    raise UserError(f'no experiment {path}: {_experiments_like(path)}')
+  get_config = runpy.run_path(name)['get_config']
+  if variant and not inspect.signature(get_config).parameters:
+    raise UserError(f'{path} has no variants: leave out :{variant}.')
+  return get_config(*[variant] if variant else [])
+
+
 def field_names(config, prefix: str = '') -> list[str]:
   """Every 'section.field' of a config."""
   names = []
@@ -232,6 +247,15 @@ def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
   """Raises a `UserError` unless the variant of an experiment is '' or an accepted one."""
   if variant:
     _known('variant', variant, accepted)
+
+
+def _experiments_like(path: pathlib.Path) -> str:
+  """The experiments in the folder of one that is not there, the likeliest first."""
+  files = (p for p in path.parent.glob('*.py') if p.is_file())
+  others = sorted(str(p) for p in files if b'def get_config(' in p.read_bytes())
+  near = difflib.get_close_matches(str(path), others, n=1)
+  hint = f'did you mean {near[0]}? ' if near else ''
+  return f'{hint}There are {", ".join(others or ["none"])}.'
 
 
 def _filled(fields: dict, defaults: dict) -> dict:

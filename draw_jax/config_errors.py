@@ -1,10 +1,7 @@
 """Errors in the flags of a config file, told in one line."""
 
 import difflib
-import inspect
-import pathlib
 import re
-import runpy
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +9,7 @@ from absl import flags
 
 from draw_jax import config as config_lib
 from draw_jax import usage
+from draw_jax.errors import UserError
 
 
 def parse_flags(argv: Sequence[str]) -> list[str]:
@@ -35,46 +33,28 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 def explain(argv: Sequence[str], error: Exception) -> str:
   """What is wrong with a command line that raised an error, in one line."""
-  return _missing_file(argv) or _no_variants(argv) or _unknown_field(argv) or usage.explain(error)
+  experiment = _experiment(argv)
+  if not experiment:
+    return usage.explain(error)
+  try:
+    config = config_lib.from_file(experiment)
+  except UserError as mistake:
+    return str(mistake)
+  except Exception:  # Whatever the file raises is the error to tell.
+    return usage.explain(error)
+  return _unknown_field(argv, config) or usage.explain(error)
 
 
-def _file(argv: Sequence[str]) -> tuple[pathlib.Path, str]:
-  """The config's file and its variant."""
+def _experiment(argv: Sequence[str]) -> str:
+  """The value of --config."""
   for word, following in zip(argv, [*argv[1:], ''], strict=True):
     match = re.fullmatch(r'--?config(?:=(.*))?', word)
     if match:
-      path, _, variant = (following if match[1] is None else match[1]).partition(':')
-      return pathlib.Path(path), variant
-  return pathlib.Path(), ''
+      return following if match[1] is None else match[1]
+  return ''
 
 
-def _missing_file(argv: Sequence[str]) -> str | None:
-  path, _ = _file(argv)
-  if path.exists():
-    return None
-  others = sorted(str(p) for p in path.parent.glob('*.py')) or ['none']
-  near = difflib.get_close_matches(str(path), others, n=1)
-  hint = f'did you mean {near[0]}? ' if near else ''
-  return f'no experiment {path}: {hint}There are {", ".join(others)}.'
-
-
-def _no_variants(argv: Sequence[str]) -> str | None:
-  path, variant = _file(argv)
-  if not variant:
-    return None
-  try:
-    takes = inspect.signature(runpy.run_path(str(path))['get_config']).parameters
-  except Exception:  # Then that is the error to tell.
-    return None
-  return None if takes else f'{path} has no variants: leave out :{variant}.'
-
-
-def _unknown_field(argv: Sequence[str]) -> str | None:
-  path, variant = _file(argv)
-  try:
-    config = runpy.run_path(str(path))['get_config'](*[variant] if variant else [])
-  except Exception:  # Then that is the error to tell.
-    return None
+def _unknown_field(argv: Sequence[str], config) -> str | None:
   names = config_lib.field_names(config)
   for match in (re.match(r'--?config\.([\w.]+)', arg) for arg in argv):
     if match and match[1] not in names:

@@ -16,11 +16,9 @@ what they show does not matter here.
 """
 
 import collections
-import inspect
 import json
 import math
 import pathlib
-import runpy
 import statistics
 import tempfile
 import time
@@ -253,12 +251,7 @@ def _flop(key) -> float:
 def _load(experiment: str):
   """The config of an experiment with the flags' changes, and the shape of its pictures."""
   path, _, variant = experiment.partition(':')
-  if not pathlib.Path(path).is_file():
-    raise UserError(f'--configs={path}: no such file.')
-  get_config = runpy.run_path(path)['get_config']
-  if variant and not inspect.signature(get_config).parameters:
-    raise UserError(f'--configs={experiment}: {path} has no variants, leave out :{variant}.')
-  config = get_config(*[variant] if variant else [])
+  config = config_lib.from_file(experiment)
   if config.model.name != 'draw':
     raise UserError(f'--configs={experiment} is no DRAW, the only model that is timed here.')
   name = pathlib.Path(path).stem

@@ -9,7 +9,6 @@ the pipeline's so that they do not share them.
 
 import itertools
 import pathlib
-import runpy
 import time
 
 import jax
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 from absl import flags
 
 from draw_jax import binary, data, tasks
+from draw_jax import config as config_lib
 from draw_jax.errors import UserError
 
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
@@ -40,7 +40,7 @@ _DATASETS = flags.DEFINE_list('datasets', list(_EXPERIMENTS), 'Which ones.')
 def make_loss(dataset: data.Dataset):
   """Returns parameters and the function (params, batch, key) -> loss of a dataset's model."""
   experiment = pathlib.Path(__file__).with_name(f'{_EXPERIMENTS[dataset.name]}.py')
-  config = runpy.run_path(str(experiment))['get_config']().model
+  config = config_lib.from_file(str(experiment)).model
   task = tasks.create(config, dataset.image_shape, dataset.num_classes)
 
   def loss(params, batch, key):

@@ -8,7 +8,6 @@ temporary values on one device. Times are medians of steps taken in turns, as ra
 """
 
 import pathlib
-import runpy
 import statistics
 import time
 
@@ -17,6 +16,7 @@ import numpy as np
 from absl import flags
 
 from draw_jax import binary, cores, optimizer, recurrence, sharding, step, tasks
+from draw_jax import config as config_lib
 from draw_jax.errors import UserError
 
 _HERE = pathlib.Path(__file__).parent
@@ -61,7 +61,7 @@ def _case(text: str) -> tuple[int, ...]:
 
 def _compile(image_shape: tuple[int, int, int], steps: int, remat: str):
   """A compiled training step, a state and a batch for it."""
-  config = runpy.run_path(str(_HERE / 'svhn.py'))['get_config']()
+  config = config_lib.from_file(str(_HERE / 'svhn.py'))
   config.model.remat = remat
   mesh = sharding.make_mesh()
   task = tasks.create(config.model, image_shape)

@@ -8,7 +8,6 @@ a process can be tied to cores.
 
 import os
 import pathlib
-import runpy
 import socket
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ import numpy as np
 from absl import flags
 
 from draw_jax import binary, optimizer, sharding, step, tasks
+from draw_jax import config as config_lib
 from draw_jax.errors import UserError
 
 _PROCESSES = flags.DEFINE_integer('processes', 2, 'And as many cores.', lower_bound=2)
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _config():
-  return runpy.run_path(str(pathlib.Path(__file__).parent / 'mnist.py'))['get_config']()
+  return config_lib.from_file(str(pathlib.Path(__file__).with_name('mnist.py')))
 
 
 def _throughput(places: list[str]) -> float:

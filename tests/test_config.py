@@ -13,10 +13,6 @@ FOLDER = pathlib.Path(__file__).parents[1] / 'experiments'
 EXPERIMENTS = sorted(path for path in FOLDER.glob('*.py') if 'def get_config' in path.read_text())
 
 
-def get_config(path, *variant):
-  return runpy.run_path(str(path))['get_config'](*variant)
-
-
 def override(config, name: str, value) -> None:
   *sections, field = name.split('.')
   for section in sections:
@@ -155,7 +151,7 @@ def test_without_attention_the_grids_do_not_matter():
 
 @pytest.mark.parametrize('path', EXPERIMENTS, ids=lambda p: p.stem)
 def test_experiments_are_valid_and_documented(path):
-  config = get_config(path)
+  config = config_lib.from_file(str(path))
   config_lib.validate(config)
   module = runpy.run_path(str(path))
   assert f'--config=experiments/{path.name}' in module['__doc__']
@@ -171,7 +167,7 @@ def test_experiments_are_valid_and_documented(path):
   ],
 )
 def test_sizes_of_table_3(name, steps, hidden, latent, read, write):
-  model = get_config(FOLDER / f'{name}.py').model
+  model = config_lib.from_file(f'{FOLDER}/{name}.py').model
   assert (model.steps, model.hidden, model.latent) == (steps, hidden, latent)
   assert (model.read_size, model.write_size) == (read, write)
 
@@ -188,7 +184,7 @@ def test_sizes_of_table_3(name, steps, hidden, latent, read, write):
   ],
 )
 def test_rows_of_table_1(variant, name, steps):
-  config = get_config(FOLDER / 'cluttered_mnist.py', variant)
+  config = config_lib.from_file(f'{FOLDER}/cluttered_mnist.py:{variant}')
   config_lib.validate(config)
   model = config.model
   assert (model.name, model.steps, model.hidden) == (name, steps, 256)
@@ -200,11 +196,23 @@ def test_rows_of_table_1(variant, name, steps):
 
 
 def test_variants():
-  path = FOLDER / 'mnist.py'
-  assert get_config(path).model.attention
-  assert not get_config(path, 'no_attention').model.attention
-  with pytest.raises(UserError, match="did you mean 'no_attention'"):
-    get_config(path, 'no_atention')
+  path = f'{FOLDER}/mnist.py'
+  assert config_lib.from_file(path).model.attention
+  assert not config_lib.from_file(f'{path}:no_attention').model.attention
+
+
+@pytest.mark.parametrize(
+  'name,message',
+  [
+    ('mnist.py:no_atention', "did you mean 'no_attention'"),
+    ('svhn.py:small', 'svhn.py has no variants: leave out :small.'),
+    ('mnits.py', r'/mnits.py: did you mean .+/mnist.py\? There are [^,]+/cifar10.py, '),
+    ('nowhere/mnist.py', 'There are none.'),
+  ],
+)
+def test_experiments_that_are_not_there(name, message):
+  with pytest.raises(UserError, match=message):
+    config_lib.from_file(f'{FOLDER}/{name}')
 
 
 def test_json():
