@@ -251,11 +251,11 @@ def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
 
 def _experiments_like(path: pathlib.Path) -> str:
   """The experiments in the folder of one that is not there, the likeliest first."""
-  files = (p for p in path.parent.glob('*.py') if p.is_file())
-  others = sorted(str(p) for p in files if b'def get_config(' in p.read_bytes())
-  near = difflib.get_close_matches(str(path), others, n=1)
-  hint = f'did you mean {near[0]}? ' if near else ''
-  return f'{hint}There are {", ".join(others or ["none"])}.'
+  files = sorted(p for p in path.parent.glob('*.py') if p.is_file())
+  others = {p.name: str(p) for p in files if b'def get_config(' in p.read_bytes()}
+  near = difflib.get_close_matches(path.name, others, n=1)
+  hint = f'did you mean {others[near[0]]}? ' if near else ''
+  return f'{hint}There are {", ".join(others.values()) or "none"}.'
 
 
 def _filled(fields: dict, defaults: dict) -> dict:
