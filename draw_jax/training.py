@@ -176,9 +176,9 @@ class _Trainer:
     if self.first:
       print(f'start     from the weights of {name}, after {trained.step} steps', flush=True)
       if there != here:
-        print(
-          f'note      {name} was trained on {there[1] or there[0]}: some of it may be held out here'
-        )
+        where = there[1] or there[0]
+        note = f'{name} was trained on {where}: some of it may be held out here'
+        print(f'note      {note}', flush=True)
     # An array each: a step uses up what it is given.
     params, ema = (
       jax.device_put(jax.device_get(trained.params), sharding.replicated(self.mesh))
