@@ -226,7 +226,9 @@ def from_file(experiment: str) -> config_dict.ConfigDict:
   path = pathlib.Path(name)
   if not path.is_file():
     raise UserError(f'no experiment {path}: {_experiments_like(path)}')
-  get_config = runpy.run_path(name)['get_config']
+  get_config = runpy.run_path(name).get('get_config')
+  if get_config is None:
+    raise UserError(f'{path} is no experiment: it has no get_config().')
   if variant and not inspect.signature(get_config).parameters:
     raise UserError(f'{path} has no variants: leave out :{variant}.')
   return get_config(*[variant] if variant else [])
@@ -250,7 +252,7 @@ def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
 
 
 def _experiments_like(path: pathlib.Path) -> str:
-  """The experiments in the folder of one that is not there, the likeliest first."""
+  """The experiments in the folder of one that is not there, and the one with the nearest name."""
   files = sorted(p for p in path.parent.glob('*.py') if p.is_file())
   others = {p.name: str(p) for p in files if b'def get_config(' in p.read_bytes()}
   near = difflib.get_close_matches(path.name, others, n=1)

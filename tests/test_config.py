@@ -207,7 +207,9 @@ def test_variants():
     ('mnist.py:no_atention', "did you mean 'no_attention'"),
     ('svhn.py:small', 'svhn.py has no variants: leave out :small.'),
     ('mnits.py', r'/mnits.py: did you mean .+/mnist.py\? There are [^,]+/cifar10.py, '),
+    ('nope.py', '/nope.py: There are'),  # and none that is like it but for the folder
     ('nowhere/mnist.py', 'There are none.'),
+    ('../tests/reference.py', 'reference.py is no experiment: it has no get_config'),
   ],
 )
 def test_experiments_that_are_not_there(name, message):
