@@ -6,6 +6,12 @@
 The second puts it in the package, where `--model=mine` of every binary and
 `draw_jax.load('mine')` find it; those over 5 MB are refused there. The config goes in
 whole: with pictures of your own their path too.
+
+    python -m draw_jax.export --model=mine --latents=3 --output=three.safetensors
+
+keeps the three latents that depend most on the picture. Training leaves the decoder
+listening to latents that carry nothing (`draw_jax.evaluate --kl_latents` shows which), to
+their noise alone. A larger number adds latents without effect.
 """
 
 import pathlib
@@ -14,12 +20,16 @@ import subprocess
 
 from absl import flags
 
-from draw_jax import binary, checkpoint, files, model_file
+from draw_jax import binary, checkpoint, files, model_file, tasks
 from draw_jax.errors import UserError
 
 LIMIT = 5_000_000  # bytes of a model in the package
 
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.', required=True)
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
+_MODEL = flags.DEFINE_string(
+  'model', None, 'Name of a shipped model, or a file of this binary, in place of a workdir.'
+)
+_LATENTS = flags.DEFINE_integer('latents', None, 'Z of the model to write, if not its own.')
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _NAME = flags.DEFINE_string('name', None, 'Of the model, to go into the package.')
 _OUTPUT = flags.DEFINE_string('output', None, 'File to write instead, of any size.')
@@ -32,11 +42,28 @@ def main() -> None:
   path = _path()
   if files.is_there(path) and not _FORCE.value:
     raise UserError(f'{path} is there already: give another name, or --force to replace it.')
-  loaded = checkpoint.load(_WORKDIR.value, _CHECKPOINT.value)
+  loaded, _ = model_file.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
+  if _LATENTS.value is not None:
+    loaded = _with_latents(loaded, _LATENTS.value)
   size = model_file.write(
     path, loaded, commit=_commit(), note=_NOTE.value, limit=LIMIT if _NAME.value else None
   )
   print(f'The model of step {loaded.step} is in {path}, {size / 1e6:.1f} MB.')
+
+
+def _with_latents(loaded: checkpoint.Loaded, num: int) -> checkpoint.Loaded:
+  """The model with another number of latents."""
+  if num < 1:
+    raise UserError(f'--latents={num} must be at least 1.')
+  task = tasks.create(loaded.config.model, loaded.image_shape, loaded.num_classes)
+  if not isinstance(task, tasks.Draw):
+    raise UserError(f'--latents={num}: a model {loaded.config.model.name!r} has no latents.')
+  config = loaded.config.copy_and_resolve_references()
+  config.model.latent = num
+  # With fewer it is another network, which nobody has evaluated.
+  metrics = loaded.metrics if num >= task.model.latent else None
+  params = task.model.with_latents(loaded.params, num)
+  return loaded._replace(config=config, params=params, metrics=metrics)
 
 
 def _path() -> pathlib.Path:

@@ -229,6 +229,35 @@ class DRAW(nn.Module):
     canvas = self._output.from_mean(jnp.asarray(picture, self.param_dtype))
     return {**params, 'canvas': canvas}
 
+  def with_latents(self, params, num: int):
+    """Parameters of the same network with `num` latents in place of Z.
+
+    Of fewer, those stay whose mean depends most on the encoder; one that carries nothing
+    is noise to the decoder. More are added that are as their prior and that the decoder
+    does not hear: the bound stays the same in expectation.
+
+    Args:
+      params: of this module.
+      num: for a module with this number of `latent`.
+    """
+    posterior, decoder = params['posterior'], params['decoder']
+    mean, log_std = jnp.split(posterior['kernel'], 2, -1)
+    heard, rest = jnp.split(decoder['kernel'], [self.latent])
+    kept = jnp.sort(jnp.argsort(-jnp.linalg.norm(mean, axis=0))[:num])
+
+    def resized(a, axis):
+      size = [(0, num - len(kept)) if i == axis else (0, 0) for i in range(a.ndim)]
+      return jnp.pad(a.take(kept, axis), size)
+
+    kernel = jnp.concatenate([resized(a, 1) for a in (mean, log_std)], -1)
+    bias = jnp.concatenate([resized(a, 0) for a in jnp.split(posterior['bias'], 2)])
+    heard = jnp.concatenate([resized(heard, 0), rest])
+    changed = {
+      'posterior': {'kernel': kernel, 'bias': bias},
+      'decoder': {**decoder, 'kernel': heard},
+    }
+    return {**params, **changed}
+
   @property
   def _output(self) -> distributions.Output:
     if self.output not in distributions.OUTPUTS:

@@ -7,6 +7,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import training_support as support
 from test_model_file import T, any_params
@@ -85,6 +86,10 @@ def exported(workdir, tmp_path_factory):
     (999, given, output, '--name=a'): 'give either --name=NAME or --output=FILE',
     (999, given, '--name=a', '--checkpoint=7'): 'no checkpoint',
     (999, f'--workdir={folder / "none"}', '--name=a'): 'does not exist',
+    (999, '--name=a'): 'give either --workdir=DIR of a training run or --model=NAME',
+    (999, '--model=mnist', '--latents=0', '--name=a'): '--latents=0 must be at least 1',
+    (999, '--model=mnist', '--latents=1', f'--output={folder / "one.safetensors"}'): 'done',
+    (999, '--model=mnist', '--latents=9', f'--output={folder / "nine.safetensors"}'): 'done',
   }
   done = python(__file__, folder, json.dumps(list(cases)))
   assert done.returncode == 0, done.stderr
@@ -98,7 +103,9 @@ def test_export(exported):
     assert expected in end, case
     assert '\n' not in end
   files = sorted(str(path.relative_to(folder)) for path in folder.rglob('*') if path.is_file())
-  assert files == ['deep/a.safetensors', 'mnist.safetensors']
+  assert files == [
+    'deep/a.safetensors', 'mnist.safetensors', 'nine.safetensors', 'one.safetensors'
+  ]  # fmt: skip
   provenance = draw_jax.load(folder / 'mnist.safetensors').provenance
   assert provenance['note'] == 'c'
   assert provenance['exported_with']['commit'] == commit
@@ -109,6 +116,19 @@ def test_export(exported):
     assert commit.removesuffix('-dirty') == head.stdout.strip()
   else:  # An archive of the files.
     assert commit is None
+
+
+def test_a_file_with_other_latents(exported):
+  mnist, one, nine = (
+    draw_jax.load(exported[0] / f'{name}.safetensors') for name in ('mnist', 'one', 'nine')
+  )
+  assert (one.model.latent, nine.model.latent) == (1, 9)
+  for made, num in ((one, 1), (nine, 9)):
+    expected = mnist.model.with_latents(mnist.params, num)
+    jax.tree.map(np.testing.assert_array_equal, made.params, expected)
+  # That of the run is of another network than the one with fewer.
+  assert one.provenance['validation'] is None
+  assert nine.provenance['validation'] == mnist.provenance['validation'] is not None
 
 
 def test_a_file_gives_the_bound_of_its_checkpoint(exported, workdir, tmp_path):

@@ -281,6 +281,34 @@ def test_start_canvas_at_gives_the_mean_of_the_first_canvas():
   np.testing.assert_allclose(mean[0][inside], picture[inside], rtol=1e-5)
 
 
+@pytest.mark.parametrize('case', BOTH_KINDS)
+def test_latents_without_effect_come_and_go(case):
+  """More of them, with whatever noise, change nothing; of fewer the useful ones stay."""
+  small, large = build(case), build(case, latent=Z + 3)
+  params, (x, noise) = random_params(small), inputs(small)
+  expected = infer(small, params, x, noise)
+  more = small.with_latents(params, Z + 3)
+  # Useful ones need not be the first.
+  order = np.random.default_rng(2).permutation(Z + 3)
+  columns = np.concatenate([order, Z + 3 + order])
+  rows = np.concatenate([order, np.arange(Z + 3, Z + 3 + D)])
+  more['posterior'] = {name: a[..., columns] for name, a in more['posterior'].items()}
+  more['decoder'] = {**more['decoder'], 'kernel': more['decoder']['kernel'][rows]}
+  longer = np.random.default_rng(3).normal(size=(T, B, Z + 3)).astype(noise.dtype)
+  places = np.argsort(order)[:Z]
+  longer[..., places] = noise
+  found = infer(large, more, x, longer)
+  for name in ('reconstruction', 'kl', 'loss', 'canvases'):
+    np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
+  assert not np.delete(found['kl_latents'], places, -1).any()
+  fewer = large.with_latents(more, Z)
+  again = infer(small, fewer, x, longer[..., np.sort(places)])
+  np.testing.assert_allclose(again['loss'], expected['loss'], rtol=1e-5)
+  one = large.with_latents(more, 1)['posterior']['kernel'][:, 0]
+  means = params['posterior']['kernel'][:, :Z]
+  np.testing.assert_array_equal(one, means[:, np.linalg.norm(means, axis=0).argmax()])
+
+
 @pytest.mark.parametrize('method', ['__call__', 'reconstruct', 'generate'])
 def test_a_key_stands_for_its_noise(method):
   """Each method with a key does what its counterpart does with the noise of the key."""
