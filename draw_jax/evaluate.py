@@ -7,8 +7,9 @@ r"""Evaluates a trained model on a whole split.
 prints the bound of Eq. 12 and importance-weighted bounds with their standard errors (for
 classifiers: the error rate with its 95 % interval), and writes them as JSON: see
 `draw_jax.report`.
-`--steps=1,2,4,8,16,32,64` gives the bound against the number of glimpses. Ctrl-C prints
-what there is so far, marked as partial, and writes OUTPUT.partial.json.
+`--steps=1,2,4,8,16,32,64` gives the bound against the number of glimpses, `--kl_latents`
+shows how many latents are in use. Ctrl-C prints what there is so far, marked as partial,
+and writes OUTPUT.partial.json.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ _SAMPLES = flags.DEFINE_list(
   'K, also giving bounds with 10, 100, ...; or several, for just those.',
 )
 _REPEATS = flags.DEFINE_integer('repeats', 1, 'R: draws are made R x K times for each image.')
-_LATENTS = flags.DEFINE_bool('kl_latents', False, 'Also the KL of each latent, in the output.')
+_LATENTS = flags.DEFINE_bool('kl_latents', False, 'Also the KL of each latent.')
 _SEED = flags.DEFINE_integer('seed', 0, 'The same seed gives the same draws.')
 _OUTPUT = flags.DEFINE_string('output', None, 'JSON file to write.')
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Images at a time on all devices together.')
@@ -51,8 +52,6 @@ binary.define_process_flags()
 def main() -> int:
   """Flags in, library calls out."""
   output = _output()
-  if _LATENTS.value and output is None:
-    raise errors.UserError('--kl_latents goes into a file: add --output=FILE.')
   samples = _integers('importance_samples', _SAMPLES.value)
   steps = _integers('steps', _STEPS.value)
   options = evaluation.Options(

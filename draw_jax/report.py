@@ -51,6 +51,7 @@ column for each prediction.
 """
 
 import json
+import math
 import platform
 from typing import Any
 
@@ -164,6 +165,10 @@ def table(result: dict[str, Any]) -> str:
   if bound:
     longest = max(result['results'], key=lambda row: row['steps'])
     lines += ['', f'KL of each of {longest["steps"]} steps, nats', *_numbers(longest['kl_steps'])]
+    if 'kl_latents' in longest:
+      totals = [math.fsum(kl) for kl in zip(*longest['kl_latents'], strict=True)]
+      title = f'KL of each of {len(totals)} latents over all steps, nats, the largest first'
+      lines += ['', title, *_numbers(sorted(totals, reverse=True))]
   lines += ['', f'paper       {result["paper_note"]}']
   if bound and not result['likelihood']:
     lines.append(

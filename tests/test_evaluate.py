@@ -206,7 +206,6 @@ def test_mistakes_end_with_one_line(workdir, tmp_path):
     (good, '--importance_samples=0'): '--importance_samples=0: give a number of at least 1',
     (good, '--steps=4,-1'): '--steps=4,-1: give a number of at least 1',
     (good, '--repeats=0'): '--repeats=0 must be at least 1',
-    (good, '--kl_latents'): '--kl_latents goes into a file: add --output=FILE',
     (good, f'--output={tmp_path}'): 'cannot write --output',
     (good, f'--output={workdir / "config.json" / "r.json"}'): 'cannot write --output',
   }

@@ -55,6 +55,15 @@ def test_every_figure_is_labelled():
   assert 'likelihood' not in text
 
 
+def test_the_latents_in_use_come_first():
+  latents = [[0.25, 0.0, 1.5], [0.5, 0.125, 2.0]]
+  result = describe()
+  result['results'][0]['kl_latents'] = latents
+  lines = report.table(result).splitlines()
+  title = 'KL of each of 3 latents over all steps, nats, the largest first'
+  assert lines[lines.index(title) + 1] == '3.50 0.75 0.12'
+
+
 def test_a_model_in_a_file_is_labelled_with_its_hash():
   result = describe(source={'file': 'mnist', 'sha256': '0123456789abcdef'})
   assert 'draw with attention, mnist (sha256 01234567), step 500, EMA, ' in report.table(result)
