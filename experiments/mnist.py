@@ -5,7 +5,7 @@
 
 The second is the paper's DRAW without attention. With attention an epoch takes about
 three minutes on two CPU cores; the bound on validation (10,000 images, one draw of each)
-was 94.9 nats after 4 epochs and 87.3 after 12. The model that ships had 81.4 after 260:
+was 94.9 nats after 4 epochs and 87.3 after 12. The model that ships had 81.0 after 302:
 how is told in README.md. The paper reports 80.97 nats on test with attention and 87.40
 without, after an unstated number of epochs.
 """
