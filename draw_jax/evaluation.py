@@ -167,6 +167,8 @@ def measure(
     kind, rows = _Predictions, options.batch_size or BATCH
     if options.draws > 1:
       raise UserError('a classifier has no bounds: leave out --importance_samples and --repeats.')
+    if options.latents:
+      raise UserError('a classifier has no latents: leave out --kl_latents.')
     if isinstance(getattr(task, 'model', None), Convolutional) and tuple(steps) != (1,):
       raise UserError('a convolutional network has no glimpses: leave out --steps.')
   else:

@@ -33,7 +33,9 @@ _LATENTS = flags.DEFINE_integer('latents', None, 'Z of the model to write, if no
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _NAME = flags.DEFINE_string('name', None, 'Of the model, to go into the package.')
 _OUTPUT = flags.DEFINE_string('output', None, 'File to write instead, of any size.')
-_NOTE = flags.DEFINE_string('note', None, 'What else is to be known of the model.')
+_NOTE = flags.DEFINE_string(
+  'note', None, 'What else is to be known of the model. Default: what the file of --model says.'
+)
 _FORCE = flags.DEFINE_bool('force', False, 'Replace a file that is there.')
 
 
@@ -42,11 +44,12 @@ def main() -> None:
   path = _path()
   if files.is_there(path) and not _FORCE.value:
     raise UserError(f'{path} is there already: give another name, or --force to replace it.')
-  loaded, _ = model_file.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
+  loaded, provenance = model_file.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
   if _LATENTS.value is not None:
     loaded = _with_latents(loaded, _LATENTS.value)
+  note = provenance['note'] if provenance and _NOTE.value is None else _NOTE.value
   size = model_file.write(
-    path, loaded, commit=_commit(), note=_NOTE.value, limit=LIMIT if _NAME.value else None
+    path, loaded, commit=_commit(), note=note, limit=LIMIT if _NAME.value else None
   )
   print(f'The model of step {loaded.step} is in {path}, {size / 1e6:.1f} MB.')
 

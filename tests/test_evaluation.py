@@ -311,6 +311,8 @@ def test_classifiers():
   assert again.results == measured.results
   with pytest.raises(UserError, match='classifier has no bounds'):
     measure(Guess(), {}, dataset, importance_samples=(10,))
+  with pytest.raises(UserError, match='classifier has no latents'):
+    measure(Guess(), {}, dataset, latents=True)
 
 
 def test_a_bound_that_is_not_finite():

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import training_support as support
-from test_model_file import T, any_params
+from test_model_file import T, any_params, make_loaded
 
 import draw_jax
 from draw_jax import checkpoint, model_file, tasks
@@ -74,6 +74,8 @@ def exported(workdir, tmp_path_factory):
   folder = tmp_path_factory.mktemp('shelf')
   given = f'--workdir={workdir}'
   output = f'--output={folder / "deep" / "a.safetensors"}'
+  classifier = tmp_path_factory.mktemp('other') / 'classifier.safetensors'
+  model_file.write(classifier, make_loaded('differentiable_ram'))
   cases = {
     (9_999, given, '--name=mnist', '--note=a'): 'done',
     (9_999, given, '--name=mnist', '--note=b'): 'mnist.safetensors is there already',
@@ -88,6 +90,7 @@ def exported(workdir, tmp_path_factory):
     (999, f'--workdir={folder / "none"}', '--name=a'): 'does not exist',
     (999, '--name=a'): 'give either --workdir=DIR of a training run or --model=NAME',
     (999, '--model=mnist', '--latents=0', '--name=a'): '--latents=0 must be at least 1',
+    (999, f'--model={classifier}', '--latents=3', '--name=a'): 'has no latents',
     (999, '--model=mnist', '--latents=1', f'--output={folder / "one.safetensors"}'): 'done',
     (999, '--model=mnist', '--latents=9', f'--output={folder / "nine.safetensors"}'): 'done',
   }
@@ -126,6 +129,7 @@ def test_a_file_with_other_latents(exported):
   for made, num in ((one, 1), (nine, 9)):
     expected = mnist.model.with_latents(mnist.params, num)
     jax.tree.map(np.testing.assert_array_equal, made.params, expected)
+    assert made.provenance['note'] == 'c'
   # That of the run is of another network than the one with fewer.
   assert one.provenance['validation'] is None
   assert nine.provenance['validation'] == mnist.provenance['validation'] is not None
