@@ -1,14 +1,14 @@
 """DRAW: A Recurrent Neural Network For Image Generation, in JAX and Flax."""
 
 from draw_jax import attention, distributions
-from draw_jax.model import DRAW, PAPER, Start, Terms, Trace
+from draw_jax.models.draw import DRAW, PAPER, Start, Terms, Trace
 
 __all__ = ['DRAW', 'PAPER', 'Start', 'Terms', 'Trace', 'attention', 'distributions', 'load']
 
 
 def load(name):
-  """A trained model: see `draw_jax.model_file.load`."""
+  """A trained model: see `draw_jax.pretrained.model_file.load`."""
   # Only now: data and checkpoints take a second to import, which the network does without.
-  from draw_jax import model_file
+  from draw_jax.pretrained import model_file
 
   return model_file.load(name)

@@ -9,8 +9,12 @@ import runpy
 
 from ml_collections import config_dict
 
-from draw_jax import classifier, data, distributions, model, optimizer, recurrence, tasks
+from draw_jax import data, distributions
 from draw_jax.errors import UserError
+from draw_jax.models import differentiable_ram as dram
+from draw_jax.models import draw, recurrence
+from draw_jax.tasks import registry as tasks
+from draw_jax.training import optimizer
 
 ON_NAN = ('stop', 'rollback')
 DTYPES = ('float32', 'bfloat16')
@@ -43,9 +47,9 @@ def default() -> config_dict.ConfigDict:
   # It speeds up the first epochs; later it leads beside the minimum.
   section.window_limit = 0.0  # 0: none
   section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
-  section.remat = 'products'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
-  # Starting values of the parameters; draw_jax.model.Start says what each of them is.
-  section.start = config_dict.ConfigDict(dataclasses.asdict(model.Start()))
+  section.remat = 'products'  # what the backward pass keeps, one of recurrence.REMAT
+  # Starting values of the parameters; draw.Start says what each of them is.
+  section.start = config_dict.ConfigDict(dataclasses.asdict(draw.Start()))
 
   config.train = section = config_dict.ConfigDict()
   section.batch_size = 100  # of all devices and processes together
@@ -55,7 +59,7 @@ def default() -> config_dict.ConfigDict:
   # A trained model to start from: a name such as 'mnist', or a file that draw_jax.export wrote.
   section.start_from = config_dict.placeholder(str)  # None: from random weights
   section.kl_warmup_steps = 400  # in which the KL's weight rises from 0 to 1; none after start_from
-  section.curriculum = ()  # ((T, epochs), ...) to begin with, before model.steps
+  section.curriculum = ()  # ((T, epochs), ...) to begin with, before draw.steps
 
   config.optimizer = section = config_dict.ConfigDict()  # Adam
   section.learning_rate = 2e-3  # at its highest
@@ -105,9 +109,9 @@ def differentiable_ram() -> config_dict.ConfigDict:
   # intensities high, and a few pictures with gradients in the hundreds set the direction.
   section.window_limit = 10.0  # 0: none
   section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
-  section.remat = 'products'  # what the backward pass keeps, one of draw_jax.recurrence.REMAT
-  # Starting values of the parameters; draw_jax.classifier.Start says what each of them is.
-  section.start = config_dict.ConfigDict(dataclasses.asdict(classifier.Start()))
+  section.remat = 'products'  # what the backward pass keeps, one of recurrence.REMAT
+  # Starting values of the parameters; dram.Start says what each of them is.
+  section.start = config_dict.ConfigDict(dataclasses.asdict(dram.Start()))
   return section
 
 

@@ -6,7 +6,7 @@ r"""Evaluates a trained model on a whole split.
 
 prints the bound of Eq. 12 and importance-weighted bounds with their standard errors (for
 classifiers: the error rate with its 95 % interval), and writes them as JSON: see
-`draw_jax.report`.
+`draw_jax.evaluation.report`.
 `--steps=1,2,4,8,16,32,64` gives the bound against the number of glimpses, `--kl_latents`
 shows how many latents are in use. Ctrl-C prints what there is so far, marked as partial,
 and writes OUTPUT.partial.json.
@@ -20,7 +20,12 @@ import signal
 import jax
 from absl import flags
 
-from draw_jax import binary, bounds, errors, evaluation, model_file, report, sharding
+from draw_jax import errors
+from draw_jax.cli import app
+from draw_jax.devices import sharding
+from draw_jax.evaluation import evaluator, report
+from draw_jax.pretrained import model_file
+from draw_jax.tasks import bounds
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
 _MODEL = flags.DEFINE_string(
@@ -46,7 +51,7 @@ _OUTPUT = flags.DEFINE_string('output', None, 'JSON file to write.')
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Images at a time on all devices together.')
 _MEMORY = flags.DEFINE_integer('memory', 128, 'MiB for the draws a device works on at a time.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
-binary.define_process_flags()
+app.define_process_flags()
 
 
 def main() -> int:
@@ -54,7 +59,7 @@ def main() -> int:
   output = _output()
   samples = _integers('importance_samples', _SAMPLES.value)
   steps = _integers('steps', _STEPS.value)
-  options = evaluation.Options(
+  options = evaluator.Options(
     split=_SPLIT.value or 'test',
     importance_samples=bounds.ladder(*samples) if len(samples) == 1 else samples,
     repeats=_REPEATS.value,
@@ -63,16 +68,16 @@ def main() -> int:
     batch_size=_BATCH_SIZE.value,
     memory=_MEMORY.value,
   )
-  binary.start_devices([options.batch_size or evaluation.BATCH])
+  app.start_devices([options.batch_size or evaluator.BATCH])
   try:
     loaded, provenance = model_file.find(
       _WORKDIR.value, _MODEL.value, _CHECKPOINT.value, ema=_EMA.value
     )
-    task, dataset = evaluation.open_subject(loaded, _DATA_DIR.value)
+    task, dataset = evaluator.open_subject(loaded, _DATA_DIR.value)
     if _SPLIT.value is None and 'test' not in dataset.splits:
       options = dataclasses.replace(options, split=loaded.config.eval.split)
-    evaluation.check_held_out(loaded, dataset, options.split)
-    measured = evaluation.measure(
+    evaluator.check_held_out(loaded, dataset, options.split)
+    measured = evaluator.measure(
       task, loaded.params, dataset, options, sharding.make_mesh(), steps or (loaded.steps,)
     )
   except KeyboardInterrupt:
@@ -115,7 +120,7 @@ def _integers(name: str, words: list[str]) -> tuple[int, ...]:
 
 def run() -> None:
   """The command `draw-evaluate`."""
-  binary.run(main)
+  app.run(main)
 
 
 if __name__ == '__main__':

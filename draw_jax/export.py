@@ -20,8 +20,12 @@ import subprocess
 
 from absl import flags
 
-from draw_jax import binary, checkpoint, files, model_file, tasks
+from draw_jax import files
+from draw_jax.cli import app
 from draw_jax.errors import UserError
+from draw_jax.pretrained import model_file
+from draw_jax.tasks import registry as tasks
+from draw_jax.training import checkpoint
 
 LIMIT = 5_000_000  # bytes of a model in the package
 
@@ -101,7 +105,7 @@ def _commit() -> str | None:
 
 def run() -> None:
   """The command `draw-export`."""
-  binary.run(main)
+  app.run(main)
 
 
 if __name__ == '__main__':

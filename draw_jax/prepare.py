@@ -10,7 +10,8 @@ import pathlib
 
 from absl import flags
 
-from draw_jax import binary, data, errors
+from draw_jax import data, errors
+from draw_jax.cli import app
 from draw_jax.data import preparation, registry
 from draw_jax.figures import animation, grid
 
@@ -70,7 +71,7 @@ def _show() -> None:
 
 def run() -> None:
   """The command `draw-prepare`."""
-  binary.run(main)
+  app.run(main)
 
 
 if __name__ == '__main__':

@@ -10,7 +10,7 @@ import pathlib
 
 from absl import flags
 
-from draw_jax import binary
+from draw_jax.cli import app
 from draw_jax.figures import animation, gallery, grid, passes, runs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
@@ -54,7 +54,7 @@ def main() -> None:
 
 def run() -> None:
   """The command `draw-sample`."""
-  binary.run(main)
+  app.run(main)
 
 
 if __name__ == '__main__':

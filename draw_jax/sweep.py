@@ -21,7 +21,8 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 
-from draw_jax import binary, config_errors, sweep_report, sweep_runs
+from draw_jax.cli import app, config_errors
+from draw_jax.sweeps import local, report
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'An experiment with a get_sweep(). Its fields can be set for all runs.',
@@ -38,7 +39,7 @@ _TRAIN = ('-m', 'draw_jax.train')
 def main() -> int:
   """Flags in, library calls out."""
   config = flags.FLAGS[_CONFIG.name]
-  runs = sweep_runs.make(
+  runs = local.make(
     config_flags.get_config_filename(config),
     config_flags.get_override_values(config),
     _WORKDIR.value,
@@ -48,23 +49,23 @@ def main() -> int:
     for run in runs:
       print(shlex.join(['python', *_TRAIN, *run.arguments]))
     return 0
-  with sweep_report.Display() as display:
+  with report.Display() as display:
     program = [sys.executable, *_TRAIN]
-    stopped = sweep_runs.run_all(runs, _NUM_LOCAL.value, program, display.show)
-  print(sweep_report.conclude(_WORKDIR.value, runs, stopped))
+    stopped = local.run_all(runs, _NUM_LOCAL.value, program, display.show)
+  print(report.conclude(_WORKDIR.value, runs, stopped))
   return 128 + stopped if stopped else int(any(run.state == 'failed' for run in runs))
 
 
 def _passed_on() -> list[str]:
   """Flags that every run gets as they were given here."""
-  shared = flags.FLAGS.flags_by_module_dict()[binary.__name__]
+  shared = flags.FLAGS.flags_by_module_dict()[app.__name__]
   return [flag.serialize() for flag in (flags.FLAGS[_DATA_DIR.name], *shared) if flag.present]
 
 
 def run() -> None:
   """The command `draw-sweep`."""
   flags.mark_flags_as_required(['config', 'workdir'])
-  binary.run(main, config_errors.parse_flags)
+  app.run(main, config_errors.parse_flags)
 
 
 if __name__ == '__main__':

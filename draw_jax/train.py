@@ -10,8 +10,10 @@ draw_jax/config.py can be set as train.epochs is here.
 from absl import flags
 from ml_collections import config_flags
 
-from draw_jax import binary, config_errors, errors, training
 from draw_jax import config as config_lib
+from draw_jax import errors
+from draw_jax.cli import app, config_errors
+from draw_jax.training import loop
 
 _CONFIG = config_flags.DEFINE_config_file(
   'config', None, 'An experiment, such as experiments/mnist.py.', lock_config=True
@@ -23,7 +25,7 @@ _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.'
 _PROFILE = flags.DEFINE_list(
   'profile', None, 'First and last step of a trace to write into the workdir, such as 100,110.'
 )
-binary.define_process_flags()
+app.define_process_flags()
 
 
 def main() -> int:
@@ -31,8 +33,8 @@ def main() -> int:
   config = _CONFIG.value
   config_lib.validate(config)
   part = config.train.batch_size // config.optimizer.accumulate
-  binary.start_devices([part, config.eval.batch_size])
-  result = training.train(config, _WORKDIR.value, data_dir=_DATA_DIR.value, profile=_profile())
+  app.start_devices([part, config.eval.batch_size])
+  result = loop.train(config, _WORKDIR.value, data_dir=_DATA_DIR.value, profile=_profile())
   return 128 + result.signal if result.signal else 0
 
 
@@ -52,7 +54,7 @@ def _profile() -> tuple[int, int] | None:
 def run() -> None:
   """The command `draw-train`."""
   flags.mark_flags_as_required(['config', 'workdir'])
-  binary.run(main, config_errors.parse_flags)
+  app.run(main, config_errors.parse_flags)
 
 
 if __name__ == '__main__':

@@ -6,8 +6,10 @@ import pytest
 import training_support as support
 
 from draw_jax import config as config_lib
-from draw_jax import data, model, plan
+from draw_jax import data
 from draw_jax.errors import UserError
+from draw_jax.models import draw
+from draw_jax.training import phases
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'experiments'
 EXPERIMENTS = sorted(path for path in FOLDER.glob('*.py') if 'def get_config' in path.read_text())
@@ -239,12 +241,12 @@ def test_json_of_an_older_version(monkeypatch):
   back = config_lib.from_json(config_lib.to_json(older))
   assert (back.model.latent, back.model.hidden, back.model.dtype) == (7, 256, 'float32')
   assert back.model.remat == newer.model.remat  # It is there: left alone.
-  assert back.model.start.read_sigma == model.Start().read_sigma
+  assert back.model.start.read_sigma == draw.Start().read_sigma
   assert (back.data.channels, back.eval.split) == (None, 'valid')
   assert 'kl_warmup_steps' not in back.train
   del older.model.start
   back = config_lib.from_json(config_lib.to_json(older))
-  assert back.model.start.to_dict() == dataclasses.asdict(model.Start())
+  assert back.model.start.to_dict() == dataclasses.asdict(draw.Start())
 
 
 def test_every_field_is_commented():
@@ -268,7 +270,7 @@ def test_plan():
     'num_steps': 0, 'epochs': 5.0, 'batch_size': 10, 'curriculum': ((4, 1), (8, 1.5)),
   })  # fmt: skip
   config.model.steps = 16
-  made = plan.make(config, num_examples=100)
+  made = phases.make(config, num_examples=100)
   assert made.num_steps == 50
   assert made.phases == ((10, 4), (25, 8), (50, 16))
   assert [made.steps(s) for s in (0, 9, 10, 24, 25, 49)] == [4, 4, 8, 8, 16, 16]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import training_support as support
 
-from draw_jax import checkpoint, training
+from draw_jax.training import checkpoint, loop
 
 FLAGS = ('--importance_samples=16', '--repeats=2', '--steps=3,2', '--kl_latents')
 
@@ -29,7 +29,7 @@ def workdir(tmp_path_factory):
   config.train.num_steps = 20
   cache = jax.config.jax_compilation_cache_dir
   jax.config.update('jax_compilation_cache_dir', str(support.CACHE))
-  training.train(config, folder)
+  loop.train(config, folder)
   jax.config.update('jax_compilation_cache_dir', cache)
   return folder
 

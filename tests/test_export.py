@@ -13,9 +13,11 @@ import training_support as support
 from test_model_file import T, any_params, make_loaded
 
 import draw_jax
-from draw_jax import checkpoint, model_file, tasks
 from draw_jax.errors import UserError
-from draw_jax.step import State
+from draw_jax.pretrained import model_file
+from draw_jax.tasks import registry as tasks
+from draw_jax.training import checkpoint
+from draw_jax.training.step import State
 
 
 @pytest.fixture(scope='module')

@@ -17,8 +17,9 @@ import rich.console
 import training_support as support
 
 from draw_jax import config as config_lib
-from draw_jax import sweep_report, sweep_runs, sweeps
+from draw_jax import sweeps
 from draw_jax.errors import UserError
+from draw_jax.sweeps import local, report
 
 RATE, SIZE = 'optimizer.learning_rate', 'train.batch_size'
 EXPERIMENT = """
@@ -88,7 +89,7 @@ def run_all(runs, program, num_local=1, show=lambda runs: None):
   for run in runs:
     run.workdir.parent.mkdir(exist_ok=True)
     pathlib.Path(f'{run.workdir}.config').write_text(config_lib.to_json(run.config))
-  stopped = sweep_runs.run_all(runs, num_local, program, show)
+  stopped = local.run_all(runs, num_local, program, show)
   return stopped, {run.name.partition('=')[2]: run.state for run in runs}
 
 
@@ -129,7 +130,7 @@ def test_names():
 def test_the_arguments_of_a_run_say_what_was_meant(tmp_path):
   sweep = "[{'train.curriculum': ((16, 2), (32, 1.5)), 'on_nan': 'rollback'}, {'train.epochs': 9}]"
   experiment = write_experiment(tmp_path, sweep) + ':plain'
-  runs = sweep_runs.make(experiment, {'train.seed': 3}, str(tmp_path), ['--data_dir=a b'])
+  runs = local.make(experiment, {'train.seed': 3}, str(tmp_path), ['--data_dir=a b'])
   assert runs[1].arguments == [
     f'--config={experiment}', f'--workdir={tmp_path}/epochs=9', '--data_dir=a b',
     '--config.train.seed=3', '--config.train.epochs=9',
@@ -159,7 +160,7 @@ def test_the_arguments_of_a_run_say_what_was_meant(tmp_path):
 def test_slips_are_found_before_anything_runs(tmp_path, sweep, message):
   experiment = write_experiment(tmp_path, sweep)
   with pytest.raises(UserError, match=message) as caught:
-    sweep_runs.make(experiment, {'train.seed': 3}, str(tmp_path / 'runs'))
+    local.make(experiment, {'train.seed': 3}, str(tmp_path / 'runs'))
   assert '\n' not in str(caught.value)
   assert not (tmp_path / 'runs').exists()
 
@@ -168,14 +169,14 @@ def test_without_a_sweep(tmp_path):
   path = tmp_path / 'experiment.py'
   path.write_text(EXPERIMENT.partition('def get_sweep')[0])
   with pytest.raises(UserError, match=r'has no get_sweep\(\)'):
-    sweep_runs.make(str(path), {}, str(tmp_path))
+    local.make(str(path), {}, str(tmp_path))
 
 
 def test_a_failure_is_told_and_the_rest_is_run(tmp_path, program):
   experiment = write_experiment(tmp_path, rates(1, 0.5, 0.25))
-  runs = sweep_runs.make(experiment, {}, str(tmp_path / 'runs'))
+  runs = local.make(experiment, {}, str(tmp_path / 'runs'))
   text = io.StringIO()
-  with sweep_report.Display(rich.console.Console(file=text)) as display:
+  with report.Display(rich.console.Console(file=text)) as display:
     stopped, states = run_all(runs, program, num_local=2, show=display.show)
   assert stopped is None
   assert states == {'1': 'failed', '0.5': 'finished', '0.25': 'finished'}
@@ -184,33 +185,33 @@ def test_a_failure_is_told_and_the_rest_is_run(tmp_path, program):
   share = {int((run.workdir / 'starts').read_text()) for run in runs}
   assert max(share) <= -(-cores // 2)
 
-  rows = sweep_report.rows(runs)
+  rows = report.rows(runs)
   assert [(row['run'], row['best']) for row in rows] == [
     ('learning_rate=0.25', 2.5), ('learning_rate=0.5', 5.0), ('learning_rate=1', None),
   ]  # fmt: skip
-  words = sweep_report.conclude(tmp_path / 'runs', runs, None)
+  words = report.conclude(tmp_path / 'runs', runs, None)
   assert f'python -m draw_jax.evaluate --workdir={tmp_path}/runs/learning_rate=0.25\n' in words
   assert f'failed    learning_rate=1: exit code 1; all it printed is in {runs[0].log}' in words
-  written = sweep_report.save(tmp_path / 'runs', runs)
+  written = report.save(tmp_path / 'runs', runs)
   assert [path.suffix for path in written] == ['.json', '.csv', '.png', '.pdf']
   assert json.loads(written[0].read_text()) == rows
   best = next(csv.DictReader(written[1].open()))
   assert (best[RATE], best['best'], best['state']) == ('0.25', '2.5', 'finished')
-  table = sweep_report.table(rows).splitlines()
+  table = report.table(rows).splitlines()
   assert table[1].split() == ['2.500', '9', 'learning_rate=0.25', 'finished']
   assert table[-1] == 'best is the lowest bound on valid'
 
   # Again: only what failed is tried again.
-  run_all(sweep_runs.make(experiment, {}, str(tmp_path / 'runs')), program)
+  run_all(local.make(experiment, {}, str(tmp_path / 'runs')), program)
   assert [len((run.workdir / 'starts').read_text().split()) for run in runs] == [2, 1, 1]
   # With another config a finished run is no longer finished.
-  run_all(sweep_runs.make(experiment, {'train.epochs': 50.0}, str(tmp_path / 'runs')), program)
+  run_all(local.make(experiment, {'train.epochs': 50.0}, str(tmp_path / 'runs')), program)
   assert [len((run.workdir / 'starts').read_text().split()) for run in runs] == [3, 2, 2]
 
 
 def test_stopped_it_goes_on_where_it_was(tmp_path, program):
   experiment = write_experiment(tmp_path, rates(0.5, 2, 0.25))
-  runs = sweep_runs.make(experiment, {}, str(tmp_path / 'runs'))
+  runs = local.make(experiment, {}, str(tmp_path / 'runs'))
 
   def stop(runs):
     if runs[1].last_lines(1, 'step ') and runs[1].state == 'running':
@@ -219,16 +220,16 @@ def test_stopped_it_goes_on_where_it_was(tmp_path, program):
   assert run_all(runs, program, show=stop) == (
     signal.SIGTERM, {'0.5': 'finished', '2': 'stopped', '0.25': 'waiting'},
   )  # fmt: skip
-  assert sweep_report.rows(runs)[1]['step'] == 3  # it saved
-  words = sweep_report.conclude(tmp_path / 'runs', runs, signal.SIGTERM)
+  assert report.rows(runs)[1]['step'] == 3  # it saved
+  words = report.conclude(tmp_path / 'runs', runs, signal.SIGTERM)
   assert words.endswith('by SIGTERM, 1 of 3 finished; the same command goes on from there')
-  again = sweep_runs.make(experiment, {}, str(tmp_path / 'runs'))
+  again = local.make(experiment, {}, str(tmp_path / 'runs'))
   assert run_all(again, program) == (None, {'0.5': 'finished', '2': 'finished', '0.25': 'finished'})
   assert [len((run.workdir / 'starts').read_text().split()) for run in runs] == [1, 2, 1]
 
 
 def test_a_run_that_another_process_is_at_work_on_is_left_alone(tmp_path, program):
-  runs = sweep_runs.make(write_experiment(tmp_path, rates(0.5)), {}, str(tmp_path))
+  runs = local.make(write_experiment(tmp_path, rates(0.5)), {}, str(tmp_path))
   runs[0].workdir.mkdir()
   with runs[0].log.open('ab') as log:
     fcntl.flock(log, fcntl.LOCK_EX)
@@ -238,13 +239,13 @@ def test_a_run_that_another_process_is_at_work_on_is_left_alone(tmp_path, progra
 
 
 def test_the_live_table(tmp_path):
-  runs = sweep_runs.make(write_experiment(tmp_path, rates(1, 0.5)), {}, str(tmp_path))
+  runs = local.make(write_experiment(tmp_path, rates(1, 0.5)), {}, str(tmp_path))
   runs[1].workdir.mkdir()
   runs[1].log.write_text('step 8/9  bound 5.00  [x]  0:00:01 left\nno step\n')
   runs[1].state = 'running'
   text = io.StringIO()
   console = rich.console.Console(file=text, force_terminal=True, width=70, color_system=None)
-  with sweep_report.Display(console) as display:
+  with report.Display(console) as display:
     display.show(runs)
     time.sleep(0.01)
   assert '│ learning_rate=0.5 │ running │ step 8/9  0:00:01 left  bound 5.00' in text.getvalue()

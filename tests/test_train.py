@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import training_support as support
 
-from draw_jax import checkpoint, metrics
+from draw_jax.training import checkpoint, run_log
 
 TIMES = ('images_per_second',)
 
@@ -42,7 +42,7 @@ def final_state(workdir) -> list[np.ndarray]:
 
 
 def rows(workdir) -> list[dict]:
-  return [{k: v for k, v in row.items() if k not in TIMES} for row in metrics.read(workdir)]
+  return [{k: v for k, v in row.items() if k not in TIMES} for row in run_log.read(workdir)]
 
 
 def assert_same_run(a, b):

@@ -10,7 +10,8 @@ import pathlib
 
 from absl import flags
 
-from draw_jax import binary, errors, files
+from draw_jax import errors, files
+from draw_jax.cli import app
 from draw_jax.figures import gallery, runs
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
@@ -64,7 +65,7 @@ def main() -> None:
 
 def run() -> None:
   """The command `draw-figures`."""
-  binary.run(main)
+  app.run(main)
 
 
 if __name__ == '__main__':

@@ -7,22 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import tqdm
 
-from draw_jax import checkpoint, files, metrics
+from draw_jax import files
 from draw_jax.data import images as own_images
 from draw_jax.data import registry
 from draw_jax.errors import UserError
-from draw_jax.figures import (
-  animation,
-  curves,
-  explain,
-  neighbours,
-  page,
-  passes,
-  player,
-  sequences,
-)
+from draw_jax.figures import animation, curves, explain, neighbors, page, passes, player, sequences
 from draw_jax.figures.runs import Run
-from draw_jax.model import DRAW
+from draw_jax.models.draw import DRAW
+from draw_jax.training import checkpoint, run_log
 
 _COLUMNS = 10  # of the grid of samples
 _BETWEEN = 9  # pictures of an interpolation
@@ -73,12 +65,12 @@ def make_samples(run: Run, options: Options) -> None:
   try:
     chunks = run.training_pictures()
     bar = tqdm.tqdm(chunks, 'searching neighbours', unit='chunk', disable=None)
-    index, distance, found = neighbours.nearest(beside, bar)
+    index, distance, found = neighbors.nearest(beside, bar)
     arrays |= {'nearest': found, 'nearest_index': index, 'nearest_distance': distance}
   except UserError as error:
     print(f'samples: without nearest neighbours. {error}')
     found = None
-  page.save(neighbours.samples(images, _COLUMNS, found), options.output / 'samples')
+  page.save(neighbors.samples(images, _COLUMNS, found), options.output / 'samples')
   if options.npz:
     save_npz(options.output / 'samples.npz', **arrays)
 
@@ -96,13 +88,13 @@ def make_zooming(run: Run, options: Options) -> None:
 def make_curves(run: Run, options: Options) -> None:
   """Fig. 11."""
   if run.workdir is None:
-    raise UserError('the learning curve needs the metrics.jsonl of a --workdir.')
+    raise UserError('the learning curve needs the run_log.jsonl of a --workdir.')
   metric, label = 'error', None
   if isinstance(run.model, DRAW):
     metric, label = 'bound', curves.bound_label(run.model.output, run.binarization)
   rows = {}
   for workdir in (run.workdir, *map(pathlib.Path, options.compare)):
-    found = metrics.read(workdir)
+    found = run_log.read(workdir)
     if not found:
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
     if not any(metric in row for row in found):

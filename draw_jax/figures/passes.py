@@ -15,9 +15,9 @@ import numpy as np
 import tqdm
 
 from draw_jax.attention import Window
-from draw_jax.convolutional import Convolutional
 from draw_jax.errors import UserError
-from draw_jax.model import DRAW
+from draw_jax.models.convnet import Convolutional
+from draw_jax.models.draw import DRAW
 
 CHUNK = 128  # examples worked on at once
 

@@ -9,7 +9,10 @@ from typing import Any
 import flax.linen as nn
 import numpy as np
 
-from draw_jax import data, evaluation, model_file, tasks
+from draw_jax import data
+from draw_jax.evaluation import evaluator
+from draw_jax.pretrained import model_file
+from draw_jax.tasks import registry as tasks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Run:
   @functools.cached_property
   def dataset(self) -> data.Dataset:
     """The dataset that the network was trained on."""
-    return evaluation.open_data(
+    return evaluator.open_data(
       self.config, self.binarization, self.model.image_shape, self.data_dir
     )
 

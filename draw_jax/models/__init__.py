@@ -1,5 +1,1 @@
-"""The trained models that ship with the package, a file each: see `draw_jax.model_file`.
-
-`python -m draw_jax.export` writes them here; any .safetensors file of it that is put
-here is a model by its name.
-"""
+"""The networks as Flax modules, and the layers and scans that they are made of."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from draw_jax import config as config_lib
-from draw_jax import training
+from draw_jax.training import loop
 
 
 @pytest.fixture(scope='session')
@@ -18,5 +18,5 @@ def workdir(tmp_path_factory):
   config.train.update(batch_size=8, num_steps=2)
   config.eval.update(batch_size=8, pictures=2)
   config.log.every_steps = 1
-  training.train(config.lock(), str(folder / 'run'))
+  loop.train(config.lock(), str(folder / 'run'))
   return folder / 'run'

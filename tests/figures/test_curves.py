@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from draw_jax import metrics
 from draw_jax.figures import curves
+from draw_jax.training import run_log
 
 
 def rows(offset=0.0):
@@ -44,7 +44,7 @@ def test_a_cost_that_is_not_finite_leaves_the_rest():
 def test_a_last_line_that_was_cut_off_is_passed_over(tmp_path):
   text = ''.join(json.dumps(row) + '\n' for row in rows())
   (tmp_path / 'metrics.jsonl').write_text(text + '{"split": "train", "step": 10')
-  figure = curves.curves({'a': metrics.read(tmp_path)})
+  figure = curves.curves({'a': run_log.read(tmp_path)})
   assert len(figure.axes[0].lines[0].get_xydata()) == 100
 
 

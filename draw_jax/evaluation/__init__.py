@@ -1,0 +1,1 @@
+"""Evaluation of a trained model, its report, and the paper's numbers beside it."""

@@ -1,0 +1,266 @@
+r"""The results of an evaluation: as JSON, and as a table for people.
+
+The JSON is one object:
+
+  schema             'draw_jax.evaluation/1'
+  task               'bound' or 'classification'
+  partial            true if it was stopped before the end
+  dataset, binarization, split
+  examples           images that the figures are about
+  examples_in_split  all there are; the same unless partial
+  workdir, checkpoint
+                     of a training run: where it is, how the model was chosen; else null
+  model_file, sha256
+                     of a model in a file: its name or path, its hash; else null
+  step, ema          training steps taken, whether its parameters are the moving average
+  start_from         the trained model that training started from, or null
+  trained_steps      T of its training at that time
+  model              the `model` section of its config
+  seed, repeats, importance_samples
+                     of the draws: R repeats of K samples
+  draws              for each image, R x K; fewer if partial
+  likelihood         whether the figures are bounds on a negative log-likelihood of the
+                     data; if not, they are cross-entropies (task 'bound' only)
+  paper              what the paper reports for this task and the largest T below, or null
+  paper_note         what that is, or why there is none
+  results            a row for each T, see below
+  draws_per_second   images x samples, after the first chunk; null if there was no other
+  devices            number and kind
+  versions           of draw_jax, jax, flax and python
+
+A row of a 'bound' has `steps`, T, and in nats an image:
+
+  bound              Eq. 12, the mean over all images and draws
+  reconstruction     its first part, Eq. 9
+  kl                 its second part, Eq. 10
+  kl_steps           [T], the second part by time-step
+  kl_latents         [T][Z], also by latent, if asked for
+  importance         list of importance-weighted bounds, with `samples`, the K of each,
+                     and `groups`, how many of K draws it is the mean of for each image
+
+Each but the lists of numbers is an object of
+
+  mean
+  stderr_images      standard error for other images of the same kind; null for one image
+  stderr_draws       standard error for other draws; null for one draw
+  bits_per_dim       the mean over H x W x C, in bits
+
+A row of a 'classification' has `steps`; `error` and a list `classes`, with `examples`,
+`errors`, `rate` and its 95 % `interval`; and `confusion`, a row for each label and a
+column for each prediction.
+"""
+
+import json
+import math
+import platform
+from typing import Any
+
+import jax
+
+from draw_jax import data, distributions, files
+from draw_jax.evaluation import evaluator
+from draw_jax.pretrained import model_file
+from draw_jax.training import checkpoint
+
+# Table 2 of the paper, in nats: upper bounds for the test images with fixed binarisation.
+PAPER = {True: 80.97, False: 87.40}  # by whether there is attention
+_PAPER_STEPS = 64  # Table 3
+_PAPER_TASK = ('binarized_mnist', 'fixed', 'test')
+# Table 1, in percent: errors on cluttered MNIST by model and T.
+PAPER_ERRORS = {
+  ('differentiable_ram', 8): 3.36,
+  ('differentiable_ram', 4): 4.18,
+  ('ram', 8): 8.11,
+  ('ram', 4): 9.41,
+  ('convolutional', 1): 14.35,
+}
+
+
+def describe(
+  loaded: checkpoint.Loaded,
+  dataset: data.Dataset,
+  options: evaluator.Options,
+  measured: evaluator.Measurement,
+  *,
+  workdir: str | None = None,
+  which: str | None = None,
+  file: str | None = None,
+  sha256: str | None = None,
+) -> dict[str, Any]:
+  """Every figure with all that it depends on, for JSON.
+
+  Args:
+    loaded: the model.
+    dataset: that it was evaluated on.
+    options: of the evaluation.
+    measured: its figures.
+    workdir: of the training run that the model is from.
+    which: checkpoint was asked for there.
+    file: that the model is from instead: its name or path.
+    sha256: that the file names.
+  """
+  model = loaded.config.model.to_dict()
+  about = {
+    'schema': 'draw_jax.evaluation/1',
+    'task': 'bound' if 'bound' in measured.results[0] else 'classification',
+    'partial': measured.partial,
+    'dataset': dataset.name,
+    'binarization': dataset.binarization,
+    'split': options.split,
+    'examples': measured.examples,
+    'examples_in_split': dataset.num_examples(options.split),
+    'workdir': workdir,
+    'checkpoint': which,
+    'model_file': file,
+    'sha256': sha256,
+    'step': loaded.step,
+    'start_from': loaded.config.train.get('start_from'),
+    'ema': loaded.ema,
+    'trained_steps': loaded.steps,
+    'model': model,
+    'seed': options.seed,
+    'repeats': options.repeats,
+    'importance_samples': max(options.importance_samples, default=1),
+    'draws': measured.draws,
+  }
+  if about['task'] == 'bound':
+    about['likelihood'] = distributions.is_likelihood(model['output'], dataset.binarization)
+  longest = max(row['steps'] for row in measured.results)
+  about['paper'], about['paper_note'] = _paper(about, longest)
+  return about | {
+    'results': measured.results,
+    'draws_per_second': measured.speed,
+    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
+    'versions': model_file.versions() | {'python': platform.python_version()},
+  }
+
+
+def save(path, result: dict[str, Any]) -> None:
+  """Writes the JSON; the file appears whole or not at all."""
+  text = json.dumps(result, indent=2, allow_nan=False)
+  with files.writing(path) as temporary:
+    temporary.write_text(text + '\n')
+
+
+def table(result: dict[str, Any]) -> str:
+  """The figures for people, with their labels."""
+  model, bound = result['model'], result['task'] == 'bound'
+  kind = model['name']
+  if 'attention' in model:
+    kind += ' with attention' if model['attention'] else ' without attention'
+  lines = [
+    f'data        {result["dataset"]}, binarization {result["binarization"]}, split '
+    f'{result["split"]}, {result["examples"]:,} of {result["examples_in_split"]:,} images',
+    f'model       {kind}, {_source(result)}, '
+    f'{"EMA" if result["ema"] else "no EMA"}, trained with T {result["trained_steps"]}',
+  ]
+  if bound:
+    lines.append(
+      f'draws       {result["draws"]:,} an image: R {result["repeats"]} x K '
+      f'{result["importance_samples"]}, seed {result["seed"]}'
+    )
+  if result['partial']:
+    lines.insert(0, 'PARTIAL     stopped before the end')
+    if result['examples'] < result['examples_in_split']:
+      lines[0] += ': the first images only, and a split may be sorted by class'
+  for row in result['results']:
+    lines += ['', *(_bound_lines(row, result) if bound else _classification_lines(row))]
+  if bound:
+    longest = max(result['results'], key=lambda row: row['steps'])
+    lines += ['', f'KL of each of {longest["steps"]} steps, nats', *_numbers(longest['kl_steps'])]
+    if 'kl_latents' in longest:
+      totals = [math.fsum(kl) for kl in zip(*longest['kl_latents'], strict=True)]
+      title = f'KL of each of {len(totals)} latents over all steps, nats, the largest first'
+      lines += ['', title, *_numbers(sorted(totals, reverse=True))]
+  lines += ['', f'paper       {result["paper_note"]}']
+  if bound and not result['likelihood']:
+    lines.append(
+      'note        cross-entropy of intensities under Bernoullis, as the paper uses it: neither '
+      'the nats\n            nor the bits are a likelihood of the pixels, RGB or grey'
+    )
+  if result['draws_per_second']:
+    lines.append(
+      f'speed       {result["draws_per_second"]:,.0f} images x samples a second, '
+      f'{result["devices"]}'
+    )
+  return '\n'.join(lines)
+
+
+def _source(result: dict[str, Any]) -> str:
+  step = f'step {result["step"]}'
+  if result['start_from']:
+    step += f' after {result["start_from"]}'
+  if result['model_file']:
+    return f'{result["model_file"]} (sha256 {result["sha256"][:8]}), {step}'
+  return f'{result["workdir"]}, {step} ({result["checkpoint"]})'
+
+
+def _paper(about: dict[str, Any], steps: int) -> tuple[float | None, str]:
+  """The paper's figure for the same task and T, and what it is; or None and why there is none."""
+  if about['task'] != 'bound':
+    error = PAPER_ERRORS.get((about['model']['name'], steps))
+    same = (about['dataset'], about['split']) == ('cluttered_mnist', 'test')
+    if not same or error is None or steps != about['trained_steps']:
+      return None, (
+        'not comparable: its figures are for cluttered_mnist, split test, trained with T 4 or 8'
+      )
+    return error, f'{error:.2f} % errors with T {steps} (other pictures, made in the same way)'
+  task = (about['dataset'], about['binarization'], about['split'])
+  if task != _PAPER_TASK:
+    return None, (
+      'not comparable: its figures are for binarized_mnist, fixed binarisation, split test'
+    )
+  if steps != _PAPER_STEPS:
+    return None, f'not comparable: its figures are for T {_PAPER_STEPS}'
+  attention = about['model']['attention']
+  note = f'at most {PAPER[attention]:.2f} nats {"with" if attention else "without"} attention'
+  return PAPER[attention], f'{note} (a bound as Eq. 12, same data)'
+
+
+def _bound_lines(row: dict[str, Any], result: dict[str, Any]) -> list[str]:
+  name = 'bound' if result['likelihood'] else 'cross-entropy + KL'
+  lines = [
+    f'{"T " + str(row["steps"]):<28}{"nats/image":>11}{"+- images":>11}{"+- draws":>10}'
+    f'{"bits/dim":>10}{"paper":>8}'
+  ]
+  whole = row['steps'] == _PAPER_STEPS and not result['partial']
+  paper = f'{result["paper"]:.2f}' if result['paper'] and whole else '-'
+  rows = [(f'{name} (Eq. 12)', row['bound'], paper)]
+  rows += [
+    ('  reconstruction', row['reconstruction'], ''),
+    ('  KL', row['kl'], ''),
+  ]
+  rows += [(f'importance-weighted, K {one["samples"]}', one, '') for one in row['importance']]
+  for label, numbers, beside in rows:
+    lines.append(
+      f'{label:<28}{numbers["mean"]:>11.3f}{_error(numbers["stderr_images"]):>11}'
+      f'{_error(numbers["stderr_draws"]):>10}{numbers["bits_per_dim"]:>10.4f}{beside:>8}'.rstrip()
+    )
+  return lines
+
+
+def _classification_lines(row: dict[str, Any]) -> list[str]:
+  lines = [f'T {row["steps"]:<10}{"error":>9}   95 % interval     errors of images']
+  rows = [('all', row['error'])] + [(f'class {i}', one) for i, one in enumerate(row['classes'])]
+  for label, one in rows:
+    if one['examples']:
+      low, high = one['interval']
+      lines.append(
+        f'{label:<12}{one["rate"]:>9.2%}   {low:>6.2%} - {high:>6.2%} {one["errors"]:>10,} of '
+        f'{one["examples"]:,}'
+      )
+  width = max(len(str(number)) for numbers in row['confusion'] for number in numbers) + 1
+  lines += ['confusion: a row for each label, a column for each prediction']
+  lines += [''.join(f'{number:>{width}}' for number in numbers) for numbers in row['confusion']]
+  return lines
+
+
+def _error(value: float | None) -> str:
+  return '-' if value is None else f'{value:.3f}'
+
+
+def _numbers(values: list[float], columns: int = 16) -> list[str]:
+  return [
+    ' '.join(f'{value:.2f}' for value in values[i : i + columns])
+    for i in range(0, len(values), columns)
+  ]

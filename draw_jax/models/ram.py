@@ -1,0 +1,193 @@
+"""The Recurrent Attention Model (RAM) of Mnih et al. (2014), which Table 1 compares with.
+
+It looks at hard-edged patches of several scales around a point. Where to look is
+drawn at random and learned by REINFORCE, as the patches have no gradient by the
+point. The letters of the shapes are those of `draw_jax.attention`; S is the number
+of scales, D that of units, K that of classes. Points are (x, y), from (-1, -1) in
+the upper left corner of the picture to (1, 1) in the lower right one.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from draw_jax import attention
+from draw_jax.models import layers
+from draw_jax.models.differentiable_ram import Trace
+
+# He et al. (2015): with this scale of the weights ReLUs keep the size of their inputs.
+_RELU_SCALE = 2.0
+# On the weights of the location network: the first looks are near the middle.
+_LOCATION_GAIN = 0.1
+
+
+def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> jax.Array:
+  """The glimpse sensor: patches around a point, each twice as wide as the one before.
+
+  Each is averaged down to N x N. There is nothing but black outside the picture.
+
+  Args:
+    images: [..., H, W, C].
+    location: [..., 2]; points outside the picture are moved to its edge. The middle of
+      the patches is the corner between pixels that is nearest to the point (with an odd
+      N, that of the smallest is the pixel after it).
+    size: N; the first patch has N x N pixels.
+    scales: S.
+
+  Returns:
+    [..., S, N, N, C], rows first; no gradient reaches the location.
+  """
+  *lead, height, width, channels = images.shape
+  x, y = (_boxes(location[..., i], size, scales, a) for i, a in enumerate((width, height)))
+  rows = y.reshape(*lead, -1, height) @ images.reshape(*lead, height, -1)
+  rows = rows.reshape(*lead, scales, size, width, channels)
+  return jnp.einsum('...smw,...snwc->...snmc', x, rows)
+
+
+def _corner(point: jax.Array, length: int) -> jax.Array:
+  """The corner between pixels nearest to a point of one axis, from 0 to `length`."""
+  return jnp.round((jnp.clip(point, -1, 1) + 1) / 2 * length)
+
+
+def _boxes(point: jax.Array, size: int, scales: int, length: int) -> jax.Array:
+  """[..., S, N, length]: filters of one axis, each the mean of 2^s neighbouring pixels."""
+  middle = _corner(point, length)[..., None, None]
+  wide = 2 ** np.arange(scales)[:, None]
+  first = middle - wide * size // 2 + wide * np.arange(size)
+  offset = jnp.arange(length) - first[..., None]
+  inside = (offset >= 0) & (offset < wide[..., None])
+  return (inside / wide[..., None]).astype(point.dtype)
+
+
+class Terms(NamedTuple):
+  """What one pass with points drawn at random says about each example."""
+
+  logits: jax.Array  # [B, K]
+  location: jax.Array  # [T, B, 2], the points drawn
+  mean: jax.Array  # [T, B, 2], of their distributions
+  log_prob: jax.Array  # [T, B], log-density of each point
+  baseline: jax.Array  # [T, B], the reward expected before each glimpse
+
+
+class RAM(nn.Module):
+  """RAM with the networks that Mnih et al. use for classification.
+
+  The core is a recurrent layer of rectified linear units. The points are drawn from
+  Gaussians whose means are a linear map of its state and whose standard deviation is
+  fixed. Neither these means nor the baseline send gradients to the rest of the network.
+
+      model = RAM(image_shape=(100, 100, 1))
+      params = model.init(key, x)['params']
+      logits, _ = model.apply({'params': params}, x)
+      terms = model.apply({'params': params}, x, noise, method='explore')
+
+  Parameters do not depend on `steps`, so another number may be given to each call.
+
+  Attributes:
+    image_shape: (H, W, C).
+    num_classes: K.
+    steps: T, the number of glimpses.
+    hidden: D, units of the core and of the glimpse network's output.
+    features: units that hear the patches, and as many that hear the point.
+    read_size: N.
+    scales: S.
+    location_std: of the points drawn.
+    param_dtype: of the parameters.
+  """
+
+  image_shape: tuple[int, int, int]
+  num_classes: int = 10
+  steps: int = 8
+  hidden: int = 256
+  features: int = 128
+  read_size: int = 12
+  scales: int = 4
+  location_std: float = 0.15
+  param_dtype: jax.typing.DTypeLike = jnp.float32
+
+  def setup(self):
+    """Makes the parameters."""
+    hidden, features = self.hidden, self.features
+    patches = self.scales * self.read_size**2 * self.image_shape[-1]
+    self.what = self._relu('what', patches, features)
+    self.where = self._relu('where', 2, features)
+    self.glimpse = self._relu('glimpse', 2 * features, hidden)
+    self.core = self._relu('core', 2 * hidden, hidden, h=np.zeros(hidden))
+    dtype = self.param_dtype
+    self.location = self.param(
+      'location', layers.start_linear(hidden, 2, dtype, gain=_LOCATION_GAIN)
+    )
+    self.baseline = self.param('baseline', layers.start_linear(hidden, 1, dtype))
+    self.head = self.param('head', layers.start_linear(hidden, self.num_classes, dtype))
+
+  def __call__(
+    self, x, *, steps: int | None = None, trace: bool = False
+  ) -> tuple[jax.Array, Trace | None]:
+    """The scores of the classes after T glimpses, each at the mean point.
+
+    Args:
+      x: [B, H, W, C], values in [0, 1].
+      steps: T; None takes the module's own.
+      trace: also return every glimpse.
+
+    Returns:
+      Logits [B, K], and a Trace or None. Its windows are the smallest patches; its
+      glimpses [T, B, N, S N, C] have the patches side by side, the smallest first.
+    """
+    noise = jnp.zeros((self.steps if steps is None else steps, len(x), 2), self.param_dtype)
+    h, (_, traced) = self._scan(x, noise, trace)
+    return layers.linear(self.head, h), Trace(*traced) if trace else None
+
+  def explore(self, x, noise) -> Terms:
+    """The terms of the loss, with points drawn: [B, H, W, C] and standard normal [T, B, 2]."""
+    h, (terms, _) = self._scan(x, noise, trace=False)
+    return Terms(layers.linear(self.head, h), *terms)
+
+  def noise(self, key, num: int, steps: int | None = None) -> jax.Array:
+    """[T, B, 2] standard normal."""
+    steps = self.steps if steps is None else steps
+    return jax.random.normal(key, (steps, num, 2), self.param_dtype)
+
+  def _scan(self, x, noise, trace: bool):
+    x = x.astype(self.param_dtype)
+
+    def step(h, noise):
+      h, terms, patches = self._step(h, x, noise)
+      return h, (terms, self._seen(terms[0], patches) if trace else None)
+
+    return jax.lax.scan(step, layers.from_start(self.core['h'], len(x)), noise)
+
+  def _step(self, h, x, noise):
+    """One glimpse; the next h, the fields of `Terms` for this step, and the patches."""
+    state = jax.lax.stop_gradient(h)
+    baseline = layers.linear(self.baseline, state)[..., 0]
+    mean = layers.linear(self.location, state)
+    # A draw is an action: neither what is seen there nor its density pulls at it.
+    location = jax.lax.stop_gradient(mean + self.location_std * noise)
+    log_prob = jax.scipy.stats.norm.logpdf(location, mean, self.location_std).sum(-1)
+    patches = sensor(x, location, self.read_size, self.scales)
+    heard = (
+      layers.linear(self.what, patches.reshape(len(x), -1)),
+      layers.linear(self.where, jnp.clip(location, -1, 1)),
+    )
+    glimpse = layers.linear(self.glimpse, jax.nn.relu(jnp.concatenate(heard, -1)))
+    inputs = jnp.concatenate([jax.nn.relu(glimpse), h], -1)
+    h = jax.nn.relu(layers.linear(self.core, inputs))
+    return h, (location, mean, log_prob, baseline), patches
+
+  def _seen(self, location, patches):
+    """The fields of a `Trace` for one step."""
+    height, width, _ = self.image_shape
+    # The smallest patch begins N // 2 pixels before the corner; its middle is (N - 1) / 2 further.
+    middle = (self.read_size - 1) / 2 - self.read_size // 2
+    x, y = (_corner(location[..., i], a) + middle for i, a in enumerate((width, height)))
+    one = jnp.ones_like(x)
+    window = attention.Window(x, y, variance=0 * one, stride=one, intensity=one)
+    return window, jnp.concatenate(jnp.moveaxis(patches, 1, 0), -2)
+
+  def _relu(self, name: str, inputs: int, outputs: int, **more):
+    start = layers.start_linear(inputs, outputs, self.param_dtype, scale=_RELU_SCALE, **more)
+    return self.param(name, start)

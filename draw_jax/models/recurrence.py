@@ -1,0 +1,83 @@
+"""A scan over time-steps with a choice of what is kept for the backward pass."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+from draw_jax.models import gradients
+
+# What the backward pass finds in memory and what it computes again. The loss and
+# its gradients are the same with all of them.
+REMAT = {
+  'none': 'all values are kept',
+  'products': 'matrix products are kept, the cheap rest is computed again; the fastest',
+  'step': 'only the state between two steps is kept',
+  'segments': 'only the state at every sqrt(T)-th step is kept, at the cost of one more pass',
+}
+
+
+def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None):
+  """`jax.lax.scan` over the steps of a network, with rematerialisation.
+
+  Args:
+    step: (layers, state, x) -> (state, y).
+    layers: the large matrices, as `gradients.tap` takes them.
+    state: a pytree of [B, ...].
+    xs: [T, ...].
+    remat: a name in REMAT.
+    dtype: in which the step applies the layers.
+
+  Returns:
+    The last state and the ys, stacked along a first axis of T.
+  """
+  if remat == 'products':
+    return _products(step, layers, state, xs, dtype)
+  step = functools.partial(step, layers)
+  if remat == 'none':
+    return jax.lax.scan(step, state, xs)
+  if remat == 'step':
+    return jax.lax.scan(_checkpoint(step), state, xs)
+  if remat == 'segments':
+    return _segments(_checkpoint(step), state, xs)
+  raise ValueError(f'remat is {remat!r}; it must be one of {", ".join(REMAT)}')
+
+
+def _checkpoint(step, policy=None):
+  """`jax.checkpoint` for the body of a scan.
+
+  There nothing can be merged across steps, so the guard against it, which costs
+  time, is not needed.
+  """
+  return jax.checkpoint(step, prevent_cse=False, policy=policy)
+
+
+def _products(step, layers, state, xs: jax.Array, dtype):
+  """A scan that keeps products, and makes the gradients of matrices after it."""
+  num = len(jax.tree.leaves(state)[0])
+  layers, taps = gradients.tap(layers, len(xs), num, dtype)
+  policies = jax.checkpoint_policies
+  policy = policies.save_from_both_policies(
+    policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(gradients.PRODUCT)
+  )
+
+  def tapped(state, inputs):
+    x, taps = inputs
+    return step(gradients.tapped(layers, taps), state, x)
+
+  return jax.lax.scan(_checkpoint(tapped, policy), state, (xs, taps))
+
+
+def _segments(step, state, xs: jax.Array):
+  """A scan over segments of about sqrt(T) steps, each computed again when needed."""
+  length = math.isqrt(len(xs))
+  whole = len(xs) // length * length
+  segment = jax.checkpoint(functools.partial(jax.lax.scan, step))
+  folded = xs[:whole].reshape(-1, length, *xs.shape[1:])
+  state, ys = jax.lax.scan(segment, state, folded)
+  ys = jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:]), ys)
+  if whole < len(xs):
+    state, rest = segment(state, xs[whole:])
+    ys = jax.tree.map(lambda *y: jnp.concatenate(y), ys, rest)
+  return state, ys

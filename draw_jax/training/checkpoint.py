@@ -1,0 +1,440 @@
+"""Checkpoints of a run: written in the background, checked when read.
+
+A workdir holds `config.json`, `checkpoints/STEP/` and, once training has ended,
+`result.json`. The position in the data needs no place of its own: it follows from
+the step.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import logging
+from jax.experimental import multihost_utils
+from ml_collections import config_dict
+from orbax.checkpoint import v1 as ocp
+
+from draw_jax import config as config_lib
+from draw_jax import files
+from draw_jax.errors import UserError, first_line
+from draw_jax.training.step import State
+
+_CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
+# What must stay as it is for a run to be continued, but for what matters
+# only before its first step, or only to how gradients are computed.
+_FIXED = ('data.', 'model.', 'eval.split', 'train.start_from', 'train.batch_size')
+_FREE = ('model.start.', 'model.remat', 'model.dtype', 'model.window_limit')
+# Added to the rank of a checkpoint for each phase of the curriculum still to come.
+_PHASE = 1e9
+
+
+class Loaded(NamedTuple):
+  """A trained model, as evaluation and pictures need it."""
+
+  config: config_dict.ConfigDict  # of the run
+  params: Any  # averaged ones where `ema`; on the default device
+  step: int  # training steps taken
+  steps: int  # T with which it was being trained then
+  ema: bool  # whether `params` is the moving average
+  metrics: dict[str, float] | None  # of the evaluation at this step, if there was one
+  image_shape: tuple[int, int, int]
+  num_classes: int | None
+  binarization: str  # of the data it was trained on
+  num_train: int | None = None  # pictures it was trained on; older checkpoints do not tell
+
+
+class Checkpoints:
+  """The checkpoints of one workdir, for the training loop."""
+
+  def __init__(self, workdir: str | os.PathLike, keep_latest: int, keep_best: int):
+    self._folder = pathlib.Path(workdir).absolute() / _FOLDER
+    if jax.process_index() == 0:
+      for path, error in _without_metrics(self._folder.parent):
+        logging.warning('checkpoint %s cannot be read and is passed over: %s', path, error)
+        _put_aside(path)
+    multihost_utils.sync_global_devices('checkpoints_looked_at')
+    policies = ocp.training.preservation_policies
+    best = policies.BestN(
+      get_metric_fn=lambda metrics: metrics['rank'],
+      reverse=True,
+      n=keep_best,
+      keep_checkpoints_without_metrics=False,
+    )
+    self._checkpointer = ocp.training.Checkpointer(
+      self._folder,
+      preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep_latest), best]),
+      cleanup_tmp_directories=True,
+    )
+
+  def path(self, step: int) -> pathlib.Path:
+    """The folder of the checkpoint of a step."""
+    return self._folder / str(step)
+
+  def latest(self) -> int | None:
+    """The step of the newest checkpoint."""
+    newest = self._checkpointer.latest
+    return newest.step if newest else None
+
+  def save(self, state: State, progress: dict, metrics=None, rank: tuple[int, float] | None = None):
+    """Starts to write a checkpoint; returns once the state may be changed.
+
+    Args:
+      state: to be saved, whose steps are done.
+      progress: anything more to be restored with it, for JSON.
+      metrics: of an evaluation of this state.
+      rank: phases still to come and the metric that chooses the best, of the same
+        evaluation. Bounds with another T are not comparable: a later phase wins.
+    """
+    parts = _parts(state)
+    step = int(state.step)
+    self._guard(
+      lambda: self._checkpointer.save_checkpointables_async(
+        step,
+        parts,
+        force=True,
+        metrics=metrics and {**metrics, 'rank': rank[0] * _PHASE + rank[1]},
+        custom_metadata={
+          'progress': progress,
+          'checksums': {name: _checksum(part) for name, part in parts.items()},
+        },
+      )
+    )
+
+  def restore(
+    self, like: State, sharding, image_shape, num_train: int
+  ) -> tuple[State, dict] | None:
+    """The newest readable state and its `progress`.
+
+    Newer ones that cannot be read are moved aside with a warning. None if there is no
+    checkpoint at all.
+
+    Args:
+      like: arrays or their shapes and types, as saved.
+      sharding: of each array, on whichever devices there are now.
+      image_shape: of the data; another one than `progress` has is refused.
+      num_train: training pictures; another number, too, as other ones are held out then.
+    """
+    steps = [c.step for c in self._checkpointer.checkpoints]
+    abstract = _abstract(_parts(like), sharding)
+    unreadable = []
+    for step in reversed(steps):
+      try:
+        metadata = self._checkpointer.checkpointables_metadata(step).custom_metadata
+        there = tuple(metadata['progress']['image_shape'])
+        parts = _read(self._checkpointer, step, abstract) if there == image_shape else None
+      except Exception as error:
+        logging.warning(
+          'checkpoint %s cannot be read and is passed over: %s', self.path(step), first_line(error)
+        )
+        unreadable.append(step)
+        continue
+      if parts is None:
+        raise UserError(
+          f'{self._folder.parent} holds a run with pictures of {_sizes(there)}, and those of the '
+          f'data are {_sizes(image_shape)}: give another --workdir, or the same pictures.'
+        )
+      before = metadata['progress'].get('num_train', num_train)
+      if before != num_train:
+        raise UserError(
+          f'{self._folder.parent} holds a run with {before:,} training pictures, and now there are '
+          f'{num_train:,}: validation would have some that it was trained on. Give another '
+          '--workdir, or the same pictures.'
+        )
+      for newer in unreadable:
+        self._put_aside(newer)
+      rest = parts['rest']
+      state = State(params=parts['params'], ema=parts['ema'], **rest)
+      return state, metadata['progress']
+    if steps:
+      raise UserError(
+        f'none of the checkpoints in {self._folder} can be read. If they are damaged, move that '
+        'folder away to train from the beginning.'
+      )
+    return None
+
+  def wait(self) -> None:
+    """Returns when all that was saved is on disk."""
+    self._guard(self._checkpointer.wait)
+
+  def close(self) -> None:
+    """Waits and gives back the resources."""
+    self._guard(self._checkpointer.close)
+
+  def _put_aside(self, step: int) -> None:
+    if jax.process_index() == 0:
+      _put_aside(self.path(step))
+    multihost_utils.sync_global_devices(f'put_aside_{step}')
+    self._checkpointer.reload()
+
+  def _guard(self, function):
+    """Runs a function of Orbax, with a message of our own when the disk is full."""
+    try:
+      return function()
+    except Exception as error:
+      if not is_full(error):
+        raise
+      self._checkpointer.reload()
+      latest = self.latest()
+      kept = f'the one of step {latest} is intact' if latest else 'there was none before it'
+      raise UserError(
+        f'no space to save a checkpoint in {self._folder}: {kept}. Make room, then start the same '
+        'command again to continue from there.'
+      ) from error
+
+
+@contextlib.contextmanager
+def alone(workdir: str | os.PathLike) -> Iterator[None]:
+  """Keeps every other training out of a workdir until the block ends.
+
+  Where the file system has no locks for folders, as NFS, it does nothing: a lock that
+  outlived a machine that died would keep out the run that goes on from there.
+  """
+  if jax.process_index():  # Process 0 holds it for all of its run.
+    yield
+    return
+  _make_folder(workdir)
+  try:
+    folder = os.open(workdir, os.O_RDONLY)
+  except OSError as error:  # such as a folder of someone else
+    raise _not_writable(workdir, error) from error
+  try:
+    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError as error:
+    os.close(folder)
+    raise UserError(
+      f'another training is at work in --workdir={workdir}: let it end, or give another one.'
+    ) from error
+  except OSError as error:
+    logging.info('no lock on %s: %s', workdir, error)
+  try:
+    yield
+  finally:
+    os.close(folder)
+
+
+def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
+  """Writes the config into a workdir, unless a run of another model is there.
+
+  What `end` wrote there is removed: from now on the run is not at its end.
+
+  Returns:
+    The fields that differ from the last start in this workdir, (old, new).
+  """
+  path = pathlib.Path(workdir) / _CONFIG
+  changed = {}
+  if files.is_there(path) and _steps(path.parent):
+    changed = config_lib.differences(read_config(path.parent), config)
+    fixed = [
+      f'{k}: {a} there, {b} now'
+      for k, (a, b) in changed.items()
+      if k.startswith(_FIXED) and not k.startswith(_FREE)
+    ]
+    if fixed:
+      raise UserError(
+        f'{workdir} holds a run with another config ({"; ".join(fixed)}). Give another --workdir, '
+        'or the same values to continue it.'
+      )
+  if jax.process_index() == 0:
+    _make_folder(workdir)
+    try:
+      path.with_name(_RESULT).unlink(missing_ok=True)
+      _write(path, config_lib.to_json(config))
+    except OSError as error:
+      raise _not_writable(workdir, error) from error
+  return changed
+
+
+def end(workdir: str | os.PathLike, result: dict) -> None:
+  """Writes into a workdir how its run ended, once all that it saved is on disk."""
+  _write(pathlib.Path(workdir) / _RESULT, json.dumps(result, indent=2) + '\n')
+
+
+def read_end(workdir: str | os.PathLike, config) -> dict | None:
+  """What `end` wrote; None if the run of this config has not ended, or not begun."""
+  path = pathlib.Path(workdir) / _CONFIG
+  if not files.is_there(path) or path.read_text() != config_lib.to_json(config):
+    return None
+  path = path.with_name(_RESULT)
+  try:
+    return json.loads(path.read_text()) if path.exists() else None
+  except ValueError:  # cut off by a crash; to train on from the end takes no time
+    return None
+
+
+def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:
+  """The config of the run in a workdir."""
+  path = pathlib.Path(workdir) / _CONFIG
+  try:
+    return config_lib.from_json(path.read_text())
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise UserError(
+      f'{path} cannot be read ({first_line(error)}). If it is damaged, remove it; draw_jax.train '
+      'with the values of this run writes it anew.'
+    ) from error
+
+
+def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> Loaded:
+  """Reads a trained model.
+
+  Args:
+    workdir: of a training run.
+    which: 'best' on validation, 'latest', or a step.
+    ema: the moving average of the parameters, or the parameters themselves.
+  """
+  workdir = pathlib.Path(workdir).absolute()
+  if not files.is_there(workdir / _CONFIG):
+    what = 'holds no training run' if workdir.is_dir() else 'does not exist'
+    raise UserError(f'{workdir} {what}: give the --workdir of draw_jax.train.')
+  if not _steps(workdir):
+    raise UserError(f'{workdir} has no checkpoint yet: let draw_jax.train run until it saves one.')
+  config = read_config(workdir)
+  for path, error in _without_metrics(workdir):
+    raise UserError(f'checkpoint {path} cannot be read ({error}): move that folder away.')
+  with ocp.training.Checkpointer(workdir / _FOLDER) as checkpointer:
+    found = _choose(checkpointer.checkpoints, which, workdir)
+    name = 'ema' if ema else 'params'
+    try:
+      about = checkpointer.checkpointables_metadata(found.step)
+      arrays, progress = about.metadata[name], about.custom_metadata['progress']
+      here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+      parts = _read(checkpointer, found.step, {name: _abstract(arrays, here)})
+    except Exception as error:
+      raise UserError(
+        f'checkpoint {found.path} cannot be read ({first_line(error)}): choose another of '
+        f'{_names(checkpointer.checkpoints)}.'
+      ) from error
+  return Loaded(
+    config=config,
+    params=parts[name],
+    step=found.step,
+    steps=progress['steps'],
+    ema=ema and config.optimizer.ema_decay > 0,
+    metrics=found.metrics and {k: v for k, v in found.metrics.items() if k != 'rank'},
+    image_shape=tuple(progress['image_shape']),
+    num_classes=progress['num_classes'],
+    binarization=progress['binarization'],
+    num_train=progress.get('num_train'),
+  )
+
+
+def is_full(error: BaseException | None) -> bool:
+  """Whether a write failed for want of space; the cause may be deep in a chain."""
+  while error is not None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+      return True
+    message = str(error)
+    if any(os.strerror(code) in message for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
+      return True
+    error = error.__cause__ or error.__context__
+  return False
+
+
+def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
+  by_step = {c.step: c for c in checkpoints}
+  if which == 'latest':
+    return by_step[max(by_step)]
+  if which == 'best':
+    judged = [c for c in checkpoints if c.metrics]
+    if not judged:
+      raise UserError(
+        f'no checkpoint in {workdir} has been evaluated yet: choose latest, or one of '
+        f'{_names(checkpoints)}.'
+      )
+    # Of equals the latest, which is also the one that is kept.
+    return min(judged, key=lambda c: (c.metrics['rank'], -c.step))
+  if not str(which).isdigit() or int(which) not in by_step:
+    raise UserError(
+      f'no checkpoint {which!r} in {workdir}: choose best, latest or one of {_names(checkpoints)}.'
+    )
+  return by_step[int(which)]
+
+
+def _make_folder(workdir: str | os.PathLike) -> None:
+  try:
+    pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise _not_writable(workdir, error) from error
+
+
+def _not_writable(workdir: str | os.PathLike, error: OSError) -> UserError:
+  return UserError(f'cannot write into --workdir={workdir}: {error.strerror}.')
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+  partial = path.with_suffix('.tmp')
+  partial.write_text(text)
+  partial.replace(path)
+
+
+def _steps(workdir: pathlib.Path) -> list[int]:
+  """Steps of the finished checkpoints; one being written has a longer name."""
+  folder = workdir / _FOLDER
+  return (
+    sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+  )
+
+
+def _without_metrics(workdir: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
+  """Checkpoints whose evaluation is there and no JSON: Orbax would stop at them."""
+  for step in _steps(workdir):
+    path = workdir / _FOLDER / str(step)
+    file = path / 'metrics' / 'metrics'
+    try:
+      if file.exists():
+        json.loads(file.read_text())
+    except ValueError as error:
+      yield path, first_line(error)
+
+
+def _put_aside(path: pathlib.Path) -> None:
+  """Moves a checkpoint out of the way of those to come."""
+  aside = path.parent.parent / _DAMAGED
+  aside.mkdir(exist_ok=True)
+  names = (aside / (path.name + (f'.{i}' if i else '')) for i in range(1000))
+  path.rename(next(name for name in names if not name.exists()))
+
+
+def _sizes(image_shape) -> str:
+  return ' x '.join(map(str, image_shape))
+
+
+def _names(checkpoints) -> str:
+  return ', '.join(str(c.step) for c in checkpoints)
+
+
+def _parts(state: State) -> dict[str, Any]:
+  """What is stored apart, so that a model can be read without its optimizer."""
+  rest = {k: v for k, v in state._asdict().items() if k not in ('params', 'ema')}
+  return {'params': state.params, 'ema': state.ema, 'rest': rest}
+
+
+def _abstract(tree, sharding):
+  return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree)
+
+
+def _read(checkpointer, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+  """Some parts of a checkpoint; raises if it is damaged."""
+  metadata = checkpointer.checkpointables_metadata(step).custom_metadata
+  parts = checkpointer.load_checkpointables(step, abstract)
+  for name, part in parts.items():
+    if _checksum(part) != metadata['checksums'][name]:
+      raise ValueError(f'the checksum of {name!r} is wrong')
+  return parts
+
+
+def _checksum(tree) -> int:
+  """Orbax notices a file that is short, not one with a changed byte."""
+  checksum = 0
+  for leaf in jax.tree.leaves(tree):
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      leaf = jax.random.key_data(leaf)
+    checksum = zlib.crc32(np.ascontiguousarray(leaf), checksum)
+  return checksum

@@ -1,0 +1,345 @@
+"""The training loop: the same for every task, on any number of devices and processes."""
+
+import math
+import pathlib
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from draw_jax import config as config_lib
+from draw_jax import data
+from draw_jax.devices import sharding
+from draw_jax.errors import UserError
+from draw_jax.evaluation import evaluator
+from draw_jax.pretrained import model_file
+from draw_jax.tasks import registry as tasks
+from draw_jax.training import checkpoint, optimizer, phases, run_log, summary
+from draw_jax.training import step as step_lib
+from draw_jax.training.signals import Stop
+
+# Far apart, so that the order of the data after a rollback is that of no other seed in use.
+_SEED_STRIDE = 1_000_003
+
+
+class Result(NamedTuple):
+  """How a run ended."""
+
+  step: int  # steps done
+  num_steps: int  # steps planned
+  best: dict | None  # 'step', 'value', T ('steps') and 'rank' of the best evaluation
+  signal: int | None  # that ended it early
+
+
+class NotFiniteError(Exception):
+  """A loss or a gradient is not a finite number."""
+
+
+def train(
+  config,
+  workdir: str,
+  *,
+  data_dir: str | None = None,
+  profile: tuple[int, int] | None = None,
+) -> Result:
+  """Trains, or goes on training, what a config describes.
+
+  Args:
+    config: see `config.default`.
+    workdir: for checkpoints and metrics. A run that is there is continued.
+    data_dir: where prepared datasets live.
+    profile: the first and the last step of a trace to write into the workdir.
+  """
+  config_lib.validate(config)
+  dataset = data.open_dataset(data_dir=data_dir, **config.data)
+  config_lib.validate_for(config, dataset.image_shape, jax.device_count())
+  dataset.num_examples(config.eval.split)  # Refuses a split that is not there.
+  with checkpoint.alone(workdir):
+    return _train(config, workdir, dataset, profile)
+
+
+def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Result:
+  changed = checkpoint.claim(workdir, config)
+  stop = Stop()
+  try:
+    trainer = _Trainer(config, pathlib.Path(workdir), dataset, stop, profile)
+    if trainer.first:
+      lines = summary.beginning(config, trainer.plan, dataset, trainer.mesh, trainer.like, changed)
+      print(lines, flush=True)
+    result = trainer.run()
+    if trainer.first:
+      about = {'metric': trainer.task.metric, 'split': config.eval.split}
+      checkpoint.end(workdir, {**result._asdict(), **about})
+      print(summary.end(result, workdir, trainer.task.metric, config.eval.split), flush=True)
+    return result
+  except OSError as error:
+    if not checkpoint.is_full(error):
+      raise
+    raise UserError(f'no space left in {workdir}: make room, then start again to go on.') from error
+  finally:
+    stop.restore()
+
+
+class _Trainer:
+  """One run: what stays the same through it, and its few moving parts."""
+
+  def __init__(self, config, workdir: pathlib.Path, dataset, stop: Stop, profile):
+    self.config, self.workdir, self.dataset = config, workdir, dataset
+    self.stop, self.profile = stop, profile
+    self.mesh = sharding.make_mesh()
+    self.plan = phases.make(config, dataset.num_examples('train'))
+    # A trained model has found the use of its latents: a cheap KL would lead it away.
+    kl_warmup = 0 if config.train.start_from else config.train.kl_warmup_steps
+    self.task = tasks.create(config.model, dataset.image_shape, dataset.num_classes, kl_warmup)
+    self.schedule = optimizer.schedule(config.optimizer, self.plan.num_steps)
+    self.transform = optimizer.create(config.optimizer, self.schedule)
+    self.init = step_lib.make_init(self.task, self.transform, config.train.seed, self.mesh)
+    self.like = jax.eval_shape(self.init, np.zeros(dataset.image_shape, np.float32))
+    self.checkpoints = checkpoint.Checkpoints(
+      workdir, config.checkpoint.keep_latest, config.checkpoint.keep_best
+    )
+    self.processes = {
+      'process_index': jax.process_index(),
+      'process_count': jax.process_count(),
+    }
+    self.first = jax.process_index() == 0
+    self.display = self.record = run_log.Silence()
+    # Set by `_begin`, changed by every step or evaluation:
+    self.rollbacks, self.best, self.window, self.clock = 0, None, None, None
+    self.tracing = False
+    # One for each T:
+    self.train_steps, self.eval_steps = {}, {}
+    self.pictures = jax.jit(self.task.pictures, static_argnums=3)
+
+  def run(self) -> Result:
+    """Trains to the end, or until a signal; goes back where that is asked for."""
+    state = self._begin()
+    try:
+      while True:
+        try:
+          state = self._fit(state)
+          break
+        except NotFiniteError as error:
+          if self.tracing:
+            self._end_trace()
+          self._refuse_or_go_back(error)
+          state = self._begin()
+      self.checkpoints.wait()
+      step, num_steps = int(state.step), self.plan.num_steps
+      # A signal that came in the last evaluation found nothing to stop.
+      return Result(step, num_steps, self.best, self.stop.signal if step < num_steps else None)
+    finally:
+      self.record.close()
+      self.display.close()
+      self.checkpoints.close()
+
+  def _begin(self) -> step_lib.State:
+    """The state to go on from, the newest that was saved or that before any step."""
+    restored = self.checkpoints.restore(
+      self.like,
+      sharding.replicated(self.mesh),
+      self.dataset.image_shape,
+      self.dataset.num_examples('train'),
+    )
+    state, progress = restored or (self._start(), {})
+    step = int(state.step)
+    self.rollbacks = max(self.rollbacks, int(state.rollbacks))
+    rollbacks = jax.device_put(np.int32(self.rollbacks), sharding.replicated(self.mesh))
+    self.best = progress.get('best')
+    self.window = run_log.Window(**progress.get('window', {}))
+    self.clock = run_log.Clock(self.plan, self.config.train.batch_size)
+    if self.first:
+      self.record.close()
+      self.display.close()
+      self.record = run_log.Record(self.workdir, step)
+      self.display = run_log.Display(self.plan.num_steps, step)
+    if step:
+      self.display.say(f'continued from {self.checkpoints.path(step)}')
+    return state._replace(rollbacks=rollbacks)
+
+  def _start(self) -> step_lib.State:
+    """The state before the first step."""
+    state = self.init(self.dataset.mean_image())
+    name = self.config.train.start_from
+    if not name:
+      return state
+    trained = model_file.read_to_train(name, self.like.params)
+    there, here = ((s.name, s.path) for s in (trained.config.data, self.config.data))
+    if there == here:
+      evaluator.check_held_out(trained, self.dataset, 'valid')
+    if self.first:
+      print(f'start     from the weights of {name}, after {trained.step} steps', flush=True)
+      if there != here:
+        where = there[1] or there[0]
+        note = f'{name} was trained on {where}: some of it may be held out here'
+        print(f'note      {note}', flush=True)
+    # An array each: a step uses up what it is given.
+    params, ema = (
+      jax.device_put(jax.device_get(trained.params), sharding.replicated(self.mesh))
+      for _ in range(2)
+    )
+    return state._replace(params=params, ema=ema)
+
+  def _fit(self, state: step_lib.State) -> step_lib.State:
+    step, pending = int(state.step), None
+    if self.profile and not step < self.profile[0] <= self.plan.num_steps:
+      self.display.say(
+        f'no trace: {step} of {self.plan.num_steps} steps are done, --profile begins at '
+        f'{self.profile[0]}'
+      )
+    batches = self.dataset.train_batches(
+      self.config.train.batch_size,
+      seed=(self.config.train.seed + self.rollbacks * _SEED_STRIDE) % 2**32,
+      start_step=step,
+      **self.processes,
+    )
+    batches = sharding.prefetch(self.mesh, batches)
+    while step < self.plan.num_steps:
+      if self.profile and step + 1 == self.profile[0]:
+        jax.profiler.start_trace(str(self.workdir / 'profile'))
+        self.tracing = True
+      batch = next(batches)
+      state, numbers = self._train_step(step, state, batch)(state, batch)
+      step += 1
+      # The device is busy with this step while the numbers of the last one are read.
+      if pending:
+        self._watch(*pending)
+      pending = (step, numbers)
+      stopping = self.stop.reached(step)
+      if self.tracing and (stopping or step >= min(self.profile[1], self.plan.num_steps)):
+        self._end_trace(state)
+      if stopping or self.plan.saves(step):
+        self._watch(*pending)
+        pending = None
+        with self.clock.paused():
+          self._save(state, step)
+      if stopping:
+        break
+    return state
+
+  def _train_step(self, step: int, state: step_lib.State, batch):
+    """The function that takes the next step; there is one for each T."""
+    steps = self.plan.steps(step)
+    if steps not in self.train_steps:
+      section = self.config.optimizer
+      function = step_lib.make_train_step(
+        self.task,
+        self.transform,
+        self.schedule,
+        self.mesh,
+        steps=steps,
+        accumulate=section.accumulate,
+        ema_decay=section.ema_decay,
+        rollback_scale=self.config.rollback_scale,
+      )
+      with self.clock.paused():
+        self.train_steps[steps] = function.lower(state, batch).compile()
+    return self.train_steps[steps]
+
+  def _watch(self, step: int, numbers) -> None:
+    """Reads the numbers of a step that is done, and writes a row where it is due."""
+    numbers = {name: float(value) for name, value in jax.device_get(numbers).items()}
+    bad = [name for name, value in numbers.items() if not math.isfinite(value)]
+    if bad:
+      # The sum is bad with any of its parts: name the part.
+      parts = [name for name in bad if name not in (self.task.metric, 'grad_norm')] or bad
+      raise NotFiniteError(
+        f'step {step}: {" and ".join(parts)} not finite, gradient norm {numbers["grad_norm"]:.4g}'
+      )
+    self.clock.start(step)
+    self.window.add(numbers)
+    # A row has one T.
+    ends = step == self.plan.num_steps or self.plan.steps(step) != self.plan.steps(step - 1)
+    if ends or step % self.plan.log_every == 0:
+      mean = self.window.mean()
+      epoch, (speed, left) = self.plan.epoch(step), self.clock.lap(step)
+      about = {'epoch': epoch, 'steps': self.plan.steps(step - 1)}
+      if speed is not None:
+        about['images_per_second'] = speed
+      self.record.row('train', step, {**mean, **about})
+      shown = {k: v for k, v in mean.items() if k not in ('grad_norm', 'learning_rate')}
+      self.display.show(step, {'epoch': epoch, **shown}, speed, left)
+
+  def _save(self, state: step_lib.State, step: int) -> None:
+    """Saves the state; evaluates it before where that is due."""
+    numbers = rank = None
+    steps = self.plan.steps(step - 1)
+    if self.plan.evaluates(step):
+      numbers = self._evaluate(state.ema, step, steps)
+      value = numbers[self.task.metric]
+      if not math.isfinite(value):
+        raise NotFiniteError(
+          f'step {step}: {self.task.metric} on {self.config.eval.split} not finite'
+        )
+      rank = (self.plan.phases_left(step), value)
+      if self.best is None or rank <= tuple(self.best['rank']):
+        self.best = {'step': step, 'value': value, 'steps': steps, 'rank': rank}
+    progress = {
+      'best': self.best,
+      'window': self.window.to_json(),
+      'steps': steps,
+      'image_shape': self.dataset.image_shape,
+      'num_classes': self.dataset.num_classes,
+      'binarization': self.dataset.binarization,
+      'num_train': self.dataset.num_examples('train'),
+    }
+    self.checkpoints.save(state, progress, numbers, rank)
+
+  def _evaluate(self, params, step: int, steps: int) -> dict[str, float]:
+    """The mean of each metric over the whole split, with the averaged parameters."""
+    section = self.config.eval
+    if steps not in self.eval_steps:
+      self.eval_steps[steps] = step_lib.make_eval_step(
+        self.task, self.mesh, steps=steps, seed=self.config.train.seed
+      )
+    batches = self.dataset.eval_batches(section.split, section.batch_size, **self.processes)
+    sums = [
+      self.eval_steps[steps](params, batch, np.int32(index))
+      for index, batch in enumerate(sharding.prefetch(self.mesh, batches))
+    ]
+    sums = jax.device_get(sums)
+    totals = {name: math.fsum(float(s[name]) for s in sums) for name in sums[0]}
+    count = totals.pop('count')
+    if count != self.dataset.num_examples(section.split):
+      raise RuntimeError(f'{count} examples evaluated, not all of {section.split}')
+    mean = {name: value / count for name, value in totals.items()}
+    about = {'epoch': self.plan.epoch(step), 'steps': steps, 'examples': int(count)}
+    self.record.row(section.split, step, {**mean, **about})
+    words = '  '.join(f'{name} {value:.2f}' for name, value in mean.items())
+    self.display.say(f'step {step}/{self.plan.num_steps}  {section.split}: {words}  (T {steps})')
+    if self.first:
+      self._show(params, step, steps)
+    return mean
+
+  def _show(self, params, step: int, steps: int) -> None:
+    """Pictures for TensorBoard, made by this process alone."""
+    num = self.config.eval.pictures
+    batch = next(self.dataset.eval_batches(self.config.eval.split, num))
+    key = jax.random.key(self.config.train.seed)
+    pictures = self.pictures(jax.device_get(params), batch, key, steps)
+    self.record.pictures(step, jax.device_get(pictures))
+
+  def _refuse_or_go_back(self, error: NotFiniteError) -> None:
+    """Counts a rollback, or ends the run where no further one is allowed."""
+    self.checkpoints.wait()
+    latest = self.checkpoints.latest()
+    kept = f'the checkpoint of step {latest}' if latest else 'the beginning'
+    if self.config.on_nan == 'stop':
+      hint = 'a smaller optimizer.learning_rate or clip_norm, or --config.on_nan=rollback'
+      raise UserError(f'{error}. Nothing was saved since {kept}. Try {hint}.') from error
+    if self.rollbacks >= self.config.max_rollbacks:
+      hint = (
+        f'a smaller optimizer.learning_rate or clip_norm; max_rollbacks={self.rollbacks} are used'
+      )
+      raise UserError(f'{error}. Nothing was saved since {kept}. Try {hint}.') from error
+    self.rollbacks += 1
+    self.display.say(
+      f'{error}. Back to {kept}, with another order of the data and updates '
+      f'{self.config.rollback_scale**self.rollbacks:g} times as large.'
+    )
+
+  def _end_trace(self, state: step_lib.State | None = None) -> None:
+    jax.block_until_ready(state)
+    jax.profiler.stop_trace()
+    self.tracing = False
+    self.display.say(f'trace in {self.workdir / "profile"}')

@@ -1,0 +1,315 @@
+r"""Times the training step of each experiment, and sets it beside its matrix products alone.
+
+    python experiments/benchmarks/step.py
+    python experiments/benchmarks/step.py --configs=experiments/mnist.py --json=speed.json
+    python experiments/benchmarks/step.py --configs=experiments/mnist.py:no_attention
+    python experiments/benchmarks/step.py --configs=my_experiment.py --shape=28,28,1 --repetitions=5
+
+All that is timed is compiled first, then run in turns, so that what else the machine does meets
+all alike; medians are shown. Every core of a CPU is a device, as in training; all experiments of
+one call share their number, the largest that fits the batches of each. The limit is the time that
+the matrix products of the step take when they are issued back to back with the same shapes on the
+same devices. They are counted in the program of the loss and its gradient without
+rematerialisation: what a step computes twice to save memory does not make the limit longer. The
+last column is the speed of evaluation, in draws (images x samples) a second. Pictures are random;
+what they show does not matter here.
+"""
+
+import collections
+import json
+import math
+import pathlib
+import statistics
+import tempfile
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from jax.experimental.compilation_cache import compilation_cache
+from jax.sharding import PartitionSpec
+
+from draw_jax import config as config_lib
+from draw_jax import files
+from draw_jax.cli import app
+from draw_jax.devices import cores, sharding
+from draw_jax.errors import UserError
+from draw_jax.evaluation import evaluator
+from draw_jax.models import recurrence
+from draw_jax.tasks import registry as tasks
+from draw_jax.training import optimizer, step
+
+_EXPERIMENTS = pathlib.Path(__file__).parents[1]
+_SHAPES = {
+  'quickstart': (28, 28, 1),
+  'mnist': (28, 28, 1),
+  'two_digit_mnist': (60, 60, 1),
+  'svhn': (54, 54, 3),
+  'cifar10': (32, 32, 3),
+}
+
+_CONFIGS = flags.DEFINE_list(
+  'configs', [str(_EXPERIMENTS / f'{name}.py') for name in _SHAPES], 'Experiments to time.'
+)
+_SHAPE = flags.DEFINE_list('shape', None, 'H,W,C of the pictures of an experiment of your own.')
+_REPETITIONS = flags.DEFINE_integer('repetitions', 15, 'Of everything timed.', lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer('batch_size', None, "In place of the config's.", lower_bound=1)
+_REMAT = flags.DEFINE_string('remat', None, "In place of the config's.")
+_JSON = flags.DEFINE_string('json', None, 'File to write all figures to.')
+_GENERATED = 64  # pictures generated at a time, or the next multiple of the devices
+_SAMPLES = 20  # importance samples of an evaluation
+
+
+def count_products(jaxpr, times: int = 1) -> collections.Counter:
+  """How often each matrix product occurs in a program, loops unrolled.
+
+  Returns:
+    By (dimension numbers, shape and type of both operands).
+  """
+  found = collections.Counter()
+  for equation in jaxpr.eqns:
+    if equation.primitive.name == 'dot_general':
+      left, right = (v.aval for v in equation.invars)
+      key = (equation.params['dimension_numbers'], left.shape, right.shape, str(left.dtype))
+      found[key] += times
+    inside = times * equation.params.get('length', 1)
+    for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=_is_program):
+      if _is_program(value):
+        found += count_products(getattr(value, 'jaxpr', value), inside)
+  return found
+
+
+def _is_program(value) -> bool:
+  return hasattr(value, 'eqns') or hasattr(value, 'jaxpr')
+
+
+def products_alone(products: collections.Counter):
+  """A function that does nothing but these products, one after the other, and its operands."""
+  rng = np.random.default_rng(0)
+  operands = [
+    tuple(jnp.asarray(0.01 * rng.normal(size=shape), dtype) for shape in (left, right))
+    for _, left, right, dtype in products
+  ]
+
+  def run(operands):
+    last = []
+    for ((numbers, *_), times), (left, right) in zip(products.items(), operands, strict=True):
+
+      def one(carry, _, numbers=numbers, right=right):
+        # One value of an operand comes from the last product and the whole product is kept:
+        # nothing of it can be left out or moved out of the loop.
+        left, product = carry
+        left = left.at[(0,) * left.ndim].set(product[(0,) * product.ndim])
+        return (left, jax.lax.dot_general(left, right, numbers)), None
+
+      first = jax.lax.dot_general(left, right, numbers)
+      last.append(jax.lax.scan(one, (left, first), length=times - 1)[0][1])
+    return last
+
+  return run, operands
+
+
+def compile_twice(function, *args):
+  """A compiled function, and seconds of compiling it without and with a cache on disk."""
+  seconds = []
+  kept = jax.config.jax_compilation_cache_dir
+  with tempfile.TemporaryDirectory() as folder:
+    _use_cache(folder)
+    for _ in range(2):
+      jax.clear_caches()
+      start = time.perf_counter()
+      compiled = function.lower(*args).compile()
+      seconds.append(time.perf_counter() - start)
+    _use_cache(kept)
+  return compiled, seconds
+
+
+def _use_cache(folder: str | None) -> None:
+  jax.config.update('jax_compilation_cache_dir', folder)
+  # The cache in use holds on to its folder.
+  compilation_cache.reset_cache()
+
+
+def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict:
+  """All figures of one experiment, times in seconds."""
+  mesh = sharding.make_mesh()
+  size, steps = config.train.batch_size, config.model.steps
+  task = tasks.create(config.model, image_shape)
+  schedule = optimizer.schedule(config.optimizer, 1000)
+  transform = optimizer.create(config.optimizer, schedule)
+  state = step.make_init(task, transform, 0, mesh)(np.full(image_shape, 0.2, np.float32))
+  params = jax.tree.map(jnp.copy, state.params)
+  pictures = np.random.default_rng(0).integers(0, 256, (size, *image_shape), np.uint8)
+  batch = jax.device_put({'image': pictures}, sharding.by_batch(mesh))
+
+  def noise_of(num):
+    return jax.device_put(task.noise(jax.random.key(0), num, steps), sharding.by_batch(mesh, 1))
+
+  def loss(params, batch, noise, task=task):
+    return task.loss(params, batch, noise)[0].sum()
+
+  def generate(params, _, noise):
+    canvas, _ = task.model.apply({'params': params}, noise, method='decode')
+    return task.model.mean(canvas).sum()
+
+  products = _products(task, params, image_shape, size // mesh.size, steps)
+  alone, operands = products_alone(products)
+  everywhere, parts = PartitionSpec(), PartitionSpec(sharding.AXIS)
+  alone = jax.shard_map(alone, mesh=mesh, in_specs=everywhere, out_specs=parts, check_vma=False)
+  operands = jax.device_put(operands, sharding.replicated(mesh))
+  train_step = step.make_train_step(
+    task, transform, schedule, mesh, steps=steps, accumulate=config.optimizer.accumulate,
+    ema_decay=config.optimizer.ema_decay,
+  )  # fmt: skip
+  whole, (cold, cached) = compile_twice(train_step, state, batch)
+
+  def advance():
+    nonlocal state
+    state, numbers = whole(state, batch)
+    return numbers
+
+  forward, gradient, draw = (
+    jax.jit(step.over_devices(mesh, f)) for f in (loss, jax.value_and_grad(loss), generate)
+  )
+  few = noise_of(-(-_GENERATED // mesh.size) * mesh.size)
+  limit, noise = jax.jit(alone), noise_of(size)
+  medians = in_turns(
+    {
+      'forward': lambda: forward(params, batch, noise),
+      'forward and backward': lambda: gradient(params, batch, noise),
+      'step': advance,
+      'products alone': lambda: limit(operands),
+      'generate': lambda: draw(params, {}, few),
+    },
+    repetitions,
+  )
+  memory = whole.memory_analysis()
+  return {
+    'devices': mesh.size,
+    'batch_size': size,
+    'steps': steps,
+    'remat': config.model.remat,
+    'seconds': medians,
+    'images_per_second': size / medians['step'],
+    'of_limit': medians['products alone'] / medians['step'],
+    'product_gigaflop': mesh.size * sum(_flop(key) * n for key, n in products.items()) / 1e9,
+    'compile_cold': cold,
+    'compile_cached': cached,
+    'temporary_megabytes_per_device': memory.temp_size_in_bytes / 1e6,
+    'evaluation_draws_per_second': _evaluation_speed(task, params, image_shape, mesh, steps),
+  }
+
+
+def _products(task, params, image_shape, num: int, steps: int) -> collections.Counter:
+  """The products of one device's part of a training step, by `count_products`."""
+  plain = task.__class__(task.model.clone(remat='none'))
+  pictures = {'image': np.zeros((num, *image_shape), np.uint8)}
+  noise = task.noise(jax.random.key(0), num, steps)
+  gradient = jax.grad(lambda params: plain.loss(params, pictures, noise)[0].sum())
+  return count_products(jax.make_jaxpr(gradient)(params).jaxpr)
+
+
+def _evaluation_speed(task, params, image_shape, mesh, steps: int) -> float:
+  options = evaluator.Options(importance_samples=(_SAMPLES,))
+  pictures = _Pictures(image_shape, 2 * evaluator.BATCH)
+  return evaluator.measure(task, params, pictures, options, mesh, (steps,)).speed
+
+
+class _Pictures:
+  """As much of a dataset as evaluation needs: random pictures."""
+
+  def __init__(self, image_shape, num: int):
+    self.image_shape, self._num = image_shape, num
+
+  def num_examples(self, split: str) -> int:
+    del split
+    return self._num
+
+  def eval_batches(self, split: str, size: int, **processes):
+    del split, processes
+    rng = np.random.default_rng(0)
+    for start in range(0, self._num, size):
+      image = rng.integers(0, 256, (size, *self.image_shape), np.uint8)
+      yield {'image': image, 'mask': start + np.arange(size) < self._num}
+
+
+def in_turns(functions: dict, repetitions: int) -> dict[str, float]:
+  """The median time of each function, all of them run once in each round."""
+  for function in functions.values():
+    jax.block_until_ready(function())
+  times = collections.defaultdict(list)
+  for _ in range(repetitions):
+    for name, function in functions.items():
+      start = time.perf_counter()
+      jax.block_until_ready(function())
+      times[name].append(time.perf_counter() - start)
+  return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _flop(key) -> float:
+  ((left_axes, _), (left_batch, _)), left, right, _ = key
+  contracted = math.prod(left[axis] for axis in left_axes)
+  batch = math.prod(left[axis] for axis in left_batch)
+  return 2.0 * math.prod(left) * math.prod(right) / contracted / batch
+
+
+def _load(experiment: str):
+  """The config of an experiment with the flags' changes, and the shape of its pictures."""
+  path, _, variant = experiment.partition(':')
+  config = config_lib.from_file(experiment)
+  if config.model.name != 'draw':
+    raise UserError(f'--configs={experiment} is no DRAW, the only model that is timed here.')
+  name = pathlib.Path(path).stem
+  if _SHAPE.value is None and name not in _SHAPES:
+    raise UserError(f'{path} is not one of {", ".join(_SHAPES)}: give --shape=H,W,C.')
+  shape = _SHAPES.get(name)
+  if _SHAPE.value:
+    if len(_SHAPE.value) != 3 or not all(word.isdecimal() for word in _SHAPE.value):
+      raise UserError(f'--shape={",".join(_SHAPE.value)}: give H,W,C, such as 28,28,1.')
+    shape = tuple(map(int, _SHAPE.value))
+  if _REMAT.value is not None and _REMAT.value not in recurrence.REMAT:
+    raise UserError(f'--remat={_REMAT.value}: there are {", ".join(recurrence.REMAT)}.')
+  config.train.batch_size = _BATCH_SIZE.value or config.train.batch_size
+  config.model.remat = _REMAT.value or config.model.remat
+  return f'{name}:{variant}' if variant else name, config, shape
+
+
+def main() -> None:
+  """Prints a row for each experiment."""
+  loaded = list(map(_load, _CONFIGS.value))
+  sections = [section for _, config, _ in loaded for section in (config.train, config.eval)]
+  cores.use_cores([section.batch_size for section in sections])
+  cores.keep_memory()
+  for _, config, shape in loaded:
+    config_lib.validate_for(config, shape, jax.device_count())
+  device = jax.devices()[0]
+  print(f'{jax.device_count()} x {device.device_kind}, jax {jax.__version__}')
+  columns = ('batch', 'T', 'forward', 'fwd+bwd', 'step', 'products', 'ratio', 'images/s',
+             '64 drawn', 'MB', 'compile', 'cached', 'draws/s')  # fmt: skip
+  print(f'{"":<16}' + ''.join(f'{column:>10}' for column in columns))
+  results = {}
+  for name, config, shape in loaded:
+    row = results[name] = measure(config, shape, _REPETITIONS.value)
+    seconds = row['seconds']
+    values = (
+      row['batch_size'],
+      row['steps'],
+      *(f'{seconds[key]:.3f}' for key in ('forward', 'forward and backward', 'step')),
+      f'{seconds["products alone"]:.3f}',
+      f'{row["of_limit"]:.2f}',
+      f'{row["images_per_second"]:.0f}',
+      f'{seconds["generate"]:.3f}',
+      f'{row["temporary_megabytes_per_device"]:.0f}',
+      f'{row["compile_cold"]:.1f}',
+      f'{row["compile_cached"]:.1f}',
+      f'{row["evaluation_draws_per_second"]:.0f}',
+    )
+    print(f'{name:<16}' + ''.join(f'{value:>10}' for value in values), flush=True)
+  if _JSON.value:
+    with files.writing(_JSON.value) as path:
+      path.write_text(json.dumps(results, indent=2) + '\n')
+
+
+if __name__ == '__main__':
+  app.run(main)

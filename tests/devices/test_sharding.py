@@ -1,0 +1,123 @@
+"""The same numbers on any number of devices, with one message between them a step."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import training_support as support
+
+from draw_jax import errors
+from draw_jax.devices import sharding
+
+# Devices, and parts in which each works through its share of a batch.
+CASES = ((1, 1), (2, 2), (4, 1), (8, 1))
+COLLECTIVE = r' (all-reduce|all-gather|all-to-all|reduce-scatter|collective-[a-z]+)(?:-start)?\('
+
+
+def worker(folder: str) -> None:
+  """Takes ten steps in each of the cases, in a process with eight devices."""
+  import jax
+
+  from draw_jax import data
+  from draw_jax.tasks import registry as tasks
+  from draw_jax.training import optimizer, step
+
+  config = support.tiny_config(support.write_images(pathlib.Path(folder)))
+  dataset = data.open_dataset(**config.data)
+  task = tasks.create(config.model, dataset.image_shape)
+  schedule = optimizer.schedule(config.optimizer, 10)
+  transform = optimizer.create(config.optimizer, schedule)
+  jax.config.update('jax_compilation_cache_dir', str(support.CACHE))
+  results = []
+  for devices, accumulate in CASES:
+    mesh = sharding.make_mesh(jax.devices()[:devices])
+    state = step.make_init(task, transform, 0, mesh)(dataset.mean_image())
+    train_step = step.make_train_step(
+      task, transform, schedule, mesh, steps=3, accumulate=accumulate
+    )
+    batches = sharding.prefetch(mesh, dataset.train_batches(8, seed=0))
+    compiled = train_step.lower(state, next(batches)).compile()
+    losses = []
+    for batch in sharding.prefetch(mesh, dataset.train_batches(8, seed=0)):
+      old = state
+      state, numbers = compiled(state, batch)
+      losses.append(float(numbers['bound']))
+      if len(losses) == 10:
+        break
+    eval_step = step.make_eval_step(task, mesh, steps=3, seed=0)
+    held_out = sharding.put(mesh, next(dataset.eval_batches('valid', 8)))
+    sums = eval_step(state.params, held_out, np.int32(0))
+    results.append({
+      'losses': losses,
+      'valid': float(sums['bound']),
+      'collectives': re.findall(COLLECTIVE, compiled.as_text()),
+      'donated': all(leaf.is_deleted() for leaf in jax.tree.leaves(old.params)),
+    })  # fmt: skip
+  print(json.dumps(results))
+
+
+@pytest.fixture(scope='module')
+def results(tmp_path_factory):
+  done = subprocess.run(
+    [sys.executable, __file__, str(tmp_path_factory.mktemp('images'))],
+    env=support.environment(devices=8),
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+@pytest.mark.parametrize('case', CASES[1:], ids=str)
+def test_same_losses_as_on_one_device(results, case):
+  one = results[1, 1]
+  assert len(set(one['losses'])) == 10
+  np.testing.assert_allclose(results[case]['losses'], one['losses'], rtol=0, atol=1e-5)
+  np.testing.assert_allclose(results[case]['valid'], one['valid'], rtol=1e-6)
+
+
+@pytest.mark.parametrize('case', CASES[1:], ids=str)
+def test_one_all_reduce_a_step(results, case):
+  assert results[case]['collectives'] == ['all-reduce']
+
+
+def test_state_is_donated(results):
+  assert all(result['donated'] for result in results.values())
+
+
+@pytest.mark.parametrize(
+  ('environ', 'expected'),
+  [
+    ({}, False),
+    ({'SLURM_NTASKS': '4'}, False),  # sbatch alone: the others were never started
+    ({'SLURM_NTASKS': '4', 'SLURM_STEP_NODELIST': 'a,b'}, True),
+    ({'SLURM_NTASKS': '1', 'SLURM_STEP_NODELIST': 'a'}, False),
+    ({'OMPI_COMM_WORLD_SIZE': '2'}, True),
+    ({'KUBERNETES_SERVICE_HOST': '10.0.0.1'}, False),
+    ({'KUBERNETES_SERVICE_HOST': '10.0.0.1', 'JOB_COMPLETION_INDEX': '0'}, True),
+  ],
+)
+def test_schedulers(environ, expected):
+  assert sharding._scheduled(environ) == expected
+
+
+@pytest.mark.parametrize('given', [('h:1', 2, None), (None, None, 0), ('h:1', 2, 2)])
+def test_incomplete_flags_of_processes(given):
+  with pytest.raises(errors.UserError, match='process'):
+    sharding.start_processes(*given)
+
+
+@pytest.mark.parametrize('address', ['host', 'host:', ':80', '80'])
+def test_an_address_without_a_port(address):
+  with pytest.raises(errors.UserError, match=f'--coordinator_address={address} is not host:port'):
+    sharding.start_processes(address, 2, 0)
+
+
+if __name__ == '__main__':
+  worker(sys.argv[1])

@@ -1,0 +1,108 @@
+"""Two real processes that talk over the loopback interface."""
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import training_support as support
+
+from draw_jax.training import checkpoint, run_log
+
+LAUNCHER = support.ROOT / 'launch' / 'local_processes.py'
+# With a constant rate the compiled program is the same for any length.
+CONSTANT = '--config.optimizer.schedule=constant'
+FLAGS = ('--config.train.num_steps=10', '--config.log.every_steps=1', CONSTANT)
+
+
+@pytest.fixture(scope='module')
+def experiment(tmp_path_factory):
+  return support.write_experiment(tmp_path_factory.mktemp('experiment'))
+
+
+def launch(command, num: int = 2, **more) -> subprocess.Popen:
+  return subprocess.Popen(
+    [sys.executable, str(LAUNCHER), '-n', str(num), '--', *command],
+    env=support.environment(),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    **more,
+  )
+
+
+def test_same_losses_as_in_one_process(experiment, tmp_path):
+  process = launch(support.command(experiment, tmp_path / 'two', *FLAGS))
+  output = process.communicate(timeout=300)[0]
+  assert process.returncode == 0, output
+  assert '[0] devices   2 x cpu, 2 process(es)' in output
+  assert '[1] step' not in output  # only process 0 prints
+  done = support.run(experiment, tmp_path / 'one', *FLAGS)
+  assert done.returncode == 0, done.stderr
+  one, two = run_log.read(tmp_path / 'one'), run_log.read(tmp_path / 'two')
+  assert [row['step'] for row in two] == [*range(1, 11), 10]
+  for name in ('bound', 'kl', 'reconstruction'):
+    np.testing.assert_allclose(
+      [row[name] for row in two], [row[name] for row in one], rtol=1e-6, atol=1e-6
+    )
+  # What two processes saved, one can read.
+  ours, theirs = (checkpoint.load(tmp_path / name).params for name in ('two', 'one'))
+  np.testing.assert_allclose(ours['canvas'], theirs['canvas'], atol=1e-6)
+
+
+def test_sigterm_stops_both_at_the_same_step(experiment, tmp_path):
+  flags = ('--config.train.num_steps=100000', CONSTANT)
+  process = launch(support.command(experiment, tmp_path, *flags))
+  for line in process.stdout:
+    if line.startswith('[0] step 20/'):
+      break
+  process.send_signal(signal.SIGTERM)
+  output = process.communicate(timeout=300)[0]
+  assert process.returncode == 128 + signal.SIGTERM
+  step = checkpoint.load(tmp_path, 'latest').step
+  assert f'[0] stopped   by SIGTERM after {step} of 100000 steps' in output
+
+
+def test_failure_of_one_stops_the_other(tmp_path):
+  program = (
+    'import sys, time\n'
+    'if "--process_id=1" in sys.argv: print("failing"); sys.exit(3)\n'
+    'time.sleep(100)'
+  )
+  process = launch([sys.executable, '-c', program])
+  output = process.communicate(timeout=60)[0]
+  assert process.returncode == 3
+  assert output == '[1] failing\n'
+
+
+def test_a_reader_that_goes_stops_them():
+  # Process 1 is the slower to start, so that to wait for a line of 0 alone would not do.
+  program = (
+    'import os, signal, sys, time\n'
+    'if "--process_id=1" in sys.argv: time.sleep(1)\n'
+    'signal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n'
+    'while True: print("line", flush=True); time.sleep(0.01)'
+  )
+  process = launch([sys.executable, '-c', program])
+  waiting = {'[0] line\n', '[1] line\n'}
+  while waiting:
+    line = process.stdout.readline()
+    assert line, 'it ended before both had printed'
+    waiting.discard(line)
+  process.stdout.close()
+  assert process.wait(timeout=60) == 7
+
+
+def test_nothing_to_run():
+  process = launch([])
+  assert 'give at least one process and a command' in process.communicate()[0]
+  assert process.returncode == 2
+
+
+def test_a_program_that_is_not_there():
+  process = launch(['no_such_program'])
+  output = process.communicate()[0]
+  assert 'error: cannot start no_such_program: No such file or directory' in output
+  assert 'Traceback' not in output
+  assert process.returncode == 2

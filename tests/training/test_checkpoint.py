@@ -1,0 +1,371 @@
+import errno
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import training_support as support
+
+from draw_jax.errors import UserError
+from draw_jax.training import checkpoint
+from draw_jax.training.step import State
+
+HERE = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+
+
+def make_state(step: int) -> State:
+  params = {'layer': {'kernel': jnp.arange(600.0).reshape(20, 30) / 7 + step, 'bias': jnp.ones(3)}}
+  return State(
+    step=jnp.int32(step),
+    params=params,
+    ema=jax.tree.map(lambda a: a / 2, params),
+    optimizer=(jax.tree.map(jnp.zeros_like, params), jnp.int32(step)),
+    key=jax.random.key(5),
+    rollbacks=jnp.int32(0),
+  )
+
+
+def progress(**more) -> dict:
+  return {
+    'steps': 3,
+    'image_shape': (8, 8, 1),
+    'num_classes': None,
+    'binarization': 'none',
+    'num_train': 90,
+    'best': None,
+    **more,
+  }
+
+
+def assert_same(a: State, b: State) -> None:
+  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+      x, y = jax.random.key_data(x), jax.random.key_data(y)
+    np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture(scope='module')
+def original(tmp_path_factory):
+  """Five checkpoints, three of them judged, of which orbax was to keep three."""
+  workdir = tmp_path_factory.mktemp('run')
+  checkpoint.claim(workdir, support.tiny_config('images.npy'))
+  checkpoints = checkpoint.Checkpoints(workdir, keep_latest=2, keep_best=1)
+  for step, rank in ((1, (0, 9.0)), (2, (0, 5.0)), (3, None), (4, (0, 7.0)), (5, None)):
+    judged = {'bound': rank[1]} if rank else None
+    checkpoints.save(make_state(step), progress(window=[step]), judged, rank)
+  checkpoints.close()
+  return workdir
+
+
+@pytest.fixture
+def workdir(original, tmp_path):
+  shutil.copytree(original, tmp_path / 'run')
+  return tmp_path / 'run'
+
+
+def restore(workdir, image_shape=(8, 8, 1), num_train=90):
+  checkpoints = checkpoint.Checkpoints(workdir, keep_latest=2, keep_best=1)
+  try:
+    return checkpoints.restore(make_state(0), HERE, image_shape, num_train)
+  finally:
+    checkpoints.close()
+
+
+def test_keeps_the_latest_and_the_best(original):
+  assert checkpoint._steps(original) == [2, 4, 5]
+
+
+def test_restores_all_of_it(workdir):
+  state, restored = restore(workdir)
+  assert_same(state, make_state(5))
+  assert restored['window'] == [5]
+
+
+def test_nothing_to_restore(tmp_path):
+  assert restore(tmp_path) is None
+
+
+def test_a_later_phase_is_better_whatever_its_bound(tmp_path):
+  checkpoint.claim(tmp_path, support.tiny_config('images.npy'))
+  checkpoints = checkpoint.Checkpoints(tmp_path, keep_latest=1, keep_best=1)
+  for step, rank in ((1, (1, 3.0)), (2, (0, 8.0)), (3, (0, 9.0))):
+    checkpoints.save(make_state(step), progress(), {'bound': rank[1]}, rank)
+  checkpoints.close()
+  assert checkpoint.load(tmp_path, 'best').step == 2
+
+
+@pytest.mark.parametrize('which,step', [('best', 2), ('latest', 5), (4, 4), ('4', 4)])
+def test_load(original, which, step):
+  loaded = checkpoint.load(original, which)
+  assert (loaded.step, loaded.steps, loaded.image_shape) == (step, 3, (8, 8, 1))
+  np.testing.assert_array_equal(
+    loaded.params['layer']['kernel'], make_state(step).ema['layer']['kernel']
+  )
+  assert loaded.config.model.hidden == 8
+  assert loaded.metrics == {2: {'bound': 5.0}, 4: {'bound': 7.0}}.get(step)
+
+
+def test_without_an_average_none_is_named(workdir):
+  config = support.tiny_config('images.npy')
+  config.optimizer.ema_decay = 0.0
+  checkpoint.claim(workdir, config)
+  assert not checkpoint.load(workdir).ema
+
+
+def test_load_without_average(original):
+  loaded = checkpoint.load(original, ema=False)
+  np.testing.assert_array_equal(
+    loaded.params['layer']['bias'], make_state(2).params['layer']['bias']
+  )
+
+
+def data_files(folder):
+  return [p for p in folder.rglob('*') if p.is_file() and p.parent.name == 'd']
+
+
+def flip(folder):
+  """Changes one byte of the largest file: orbax reads it without complaint."""
+  path = max(data_files(folder / 'params'), key=lambda p: p.stat().st_size)
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+
+
+def truncate(folder):
+  for path in data_files(folder):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def lose_metadata(folder):
+  (folder / '_CHECKPOINT_METADATA').unlink()
+
+
+def lose_part(folder):
+  shutil.rmtree(folder / 'rest')
+
+
+def empty(folder):
+  shutil.rmtree(folder)
+  folder.mkdir()
+
+
+@pytest.mark.parametrize('damage', [flip, truncate, lose_metadata, lose_part, empty])
+def test_a_damaged_one_is_passed_over(workdir, damage, caplog):
+  damage(workdir / 'checkpoints' / '5')
+  state, restored = restore(workdir)
+  assert_same(state, make_state(4))
+  assert restored['window'] == [4]
+  assert f'{workdir / "checkpoints" / "5"} cannot be read and is passed over' in caplog.text
+  # It no longer stands in the way of saving the same step again.
+  checkpoints = checkpoint.Checkpoints(workdir, keep_latest=2, keep_best=1)
+  checkpoints.save(make_state(5), progress())
+  checkpoints.close()
+  assert_same(restore(workdir)[0], make_state(5))
+  assert (workdir / 'damaged' / '5').exists()
+
+
+def test_one_with_a_damaged_evaluation_is_passed_over(workdir, caplog):
+  (workdir / 'checkpoints' / '4' / 'metrics' / 'metrics').write_text('')
+  with pytest.raises(UserError, match=r'checkpoints/4 cannot be read .*move that folder away'):
+    checkpoint.load(workdir)
+  assert_same(restore(workdir)[0], make_state(5))
+  assert f'{workdir / "checkpoints" / "4"} cannot be read and is passed over' in caplog.text
+  assert (workdir / 'damaged' / '4').exists()
+  assert checkpoint.load(workdir).step == 2
+
+
+@pytest.mark.parametrize('text', ['', '{"model": {}}', '[1]'])
+def test_a_damaged_config_is_one_message(workdir, text):
+  (workdir / 'config.json').write_text(text)
+  for read in (
+    lambda: checkpoint.load(workdir),
+    lambda: checkpoint.claim(workdir, support.tiny_config('images.npy')),
+  ):
+    with pytest.raises(UserError, match=r'config\.json cannot be read .* remove it'):
+      read()
+  assert (workdir / 'config.json').read_text() == text
+
+
+def test_an_unfinished_one_is_no_checkpoint(workdir):
+  folder = workdir / 'checkpoints'
+  (folder / '5').rename(folder / '5.orbax-checkpoint-tmp')
+  assert checkpoint.load(workdir, 'latest').step == 4
+  assert_same(restore(workdir)[0], make_state(4))
+
+
+def test_all_damaged(workdir):
+  for folder in (workdir / 'checkpoints').iterdir():
+    if folder.is_dir():
+      empty(folder)
+  with pytest.raises(UserError, match='none of the checkpoints'):
+    restore(workdir)
+  # What seems damaged may only be out of reach: nothing is moved.
+  assert not (workdir / 'damaged').exists()
+
+
+def test_pictures_of_another_size_are_refused(workdir):
+  with pytest.raises(UserError, match=r'holds a run with pictures of 8 x 8 x 1, and .* 9 x 8 x 1'):
+    restore(workdir, (9, 8, 1))
+  with pytest.raises(UserError, match=r'a run with 90 training pictures, and now there are 91'):
+    restore(workdir, num_train=91)
+  assert_same(restore(workdir)[0], make_state(5))
+
+
+@pytest.mark.parametrize('damage', [flip, truncate, lose_metadata, empty])
+def test_load_says_which_is_damaged(workdir, damage):
+  damage(workdir / 'checkpoints' / '5')
+  with pytest.raises(UserError, match=r'checkpoints/5 cannot be read .*choose another of 2, 4'):
+    checkpoint.load(workdir, 'latest', ema=False)
+
+
+@pytest.mark.parametrize(
+  'which,message',
+  [
+    (3, r'no checkpoint 3 in .*: choose best, latest or one of 2, 4, 5'),
+    ('bset', r"no checkpoint 'bset' in"),
+    ('-1', r"no checkpoint '-1' in"),
+  ],
+)
+def test_load_of_what_is_not_there(original, which, message):
+  with pytest.raises(UserError, match=message):
+    checkpoint.load(original, which)
+
+
+def test_load_of_a_wrong_workdir(tmp_path):
+  with pytest.raises(UserError, match='does not exist'):
+    checkpoint.load(tmp_path / 'nowhere')
+  with pytest.raises(UserError, match='holds no training run'):
+    checkpoint.load(tmp_path)
+  checkpoint.claim(tmp_path, support.tiny_config('images.npy'))
+  with pytest.raises(UserError, match='no checkpoint yet'):
+    checkpoint.load(tmp_path)
+
+
+def test_none_is_the_best_before_an_evaluation(workdir):
+  for step in (2, 4):
+    shutil.rmtree(workdir / 'checkpoints' / str(step))
+  with pytest.raises(UserError, match='has been evaluated yet: choose latest, or one of 5'):
+    checkpoint.load(workdir)
+
+
+def test_another_model_is_refused_with_the_fields_that_differ(workdir):
+  config = support.tiny_config('images.npy')
+  config.model.hidden = 16
+  config.data.binarization = 'threshold'
+  with pytest.raises(UserError) as caught:
+    checkpoint.claim(workdir, config)
+  assert 'data.binarization: None there, threshold now' in str(caught.value)
+  assert 'model.hidden: 8 there, 16 now' in str(caught.value)
+  assert checkpoint.load(workdir).config.model.hidden == 8
+
+
+def test_other_changes_are_reported(workdir):
+  config = support.tiny_config('images.npy')
+  config.optimizer.learning_rate = 0.5
+  config.train.curriculum = ((1, 2),)
+  config.model.dtype = 'bfloat16'
+  config.model.remat = 'segments'
+  config.model.start.write_scale = 3.0
+  config.model.window_limit = 30.0
+  assert checkpoint.claim(workdir, config) == {
+    'model.dtype': ('float32', 'bfloat16'),
+    'model.remat': ('products', 'segments'),
+    'model.start.write_scale': (2.0, 3.0),
+    'model.window_limit': (0.0, 30.0),
+    'optimizer.learning_rate': (2e-3, 0.5),
+    'train.curriculum': ((), ((1, 2),)),
+  }
+  assert checkpoint.claim(workdir, config) == {}
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, sys.argv[2])
+import test_checkpoint as t
+from draw_jax import checkpoint
+from draw_jax.errors import UserError
+checkpoints = checkpoint.Checkpoints(sys.argv[1], keep_latest=2, keep_best=1)
+resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+try:
+  checkpoints.save(t.make_state(6), t.progress())
+  checkpoints.wait()
+except UserError as error:
+  print('UserError', error)
+"""
+
+
+def test_disk_full(workdir):
+  """A limit on the size of files stands for a full disk."""
+  done = subprocess.run(
+    [sys.executable, '-c', FULL, str(workdir), os.path.dirname(__file__)],
+    env=support.environment(),
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  assert 'UserError no space to save a checkpoint' in done.stdout, done.stderr
+  assert 'the one of step 5 is intact' in done.stdout
+  assert_same(restore(workdir)[0], make_state(5))
+  assert checkpoint.is_full(OSError(errno.ENOSPC, 'x'))
+
+
+def test_workdir_that_cannot_be(tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(UserError, match=r'cannot write into --workdir=.*: Not a directory'):
+    checkpoint.claim(tmp_path / 'file' / 'run', support.tiny_config('images.npy'))
+  with (
+    pytest.raises(UserError, match=r'cannot write into --workdir=.*/file: File exists'),
+    checkpoint.alone(tmp_path / 'file'),
+  ):
+    pass
+
+
+def test_the_end_of_a_run_is_told_until_it_goes_on(tmp_path):
+  config = support.tiny_config('images.npy')
+  assert checkpoint.read_end(tmp_path, config) is None
+  checkpoint.claim(tmp_path, config)
+  assert checkpoint.read_end(tmp_path, config) is None
+  checkpoint.end(tmp_path, {'step': 60, 'num_steps': 60})
+  assert checkpoint.read_end(tmp_path, config) == {'step': 60, 'num_steps': 60}
+  (tmp_path / 'result.json').write_text('{"step": 6')
+  assert checkpoint.read_end(tmp_path, config) is None
+  config.train.num_steps = 90
+  assert checkpoint.read_end(tmp_path, config) is None  # the end of a shorter one
+  checkpoint.claim(tmp_path, config)
+  assert checkpoint.read_end(tmp_path, config) is None
+
+
+def test_two_trainings_in_one_workdir(tmp_path):
+  with checkpoint.alone(tmp_path / 'run'):
+    with (
+      pytest.raises(UserError, match=r'another training is at work in --workdir=.*/run'),
+      checkpoint.alone(tmp_path / 'run'),
+    ):
+      pass
+    with checkpoint.alone(tmp_path / 'other'):
+      pass
+  with checkpoint.alone(tmp_path / 'run'):  # The first has ended.
+    pass
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+  def refuse(*_):
+    raise OSError(errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(checkpoint.fcntl, 'flock', refuse)
+  with checkpoint.alone(tmp_path), checkpoint.alone(tmp_path):
+    pass
+
+
+def test_of_equals_the_latest_is_kept_and_chosen(tmp_path):
+  checkpoint.claim(tmp_path, support.tiny_config('images.npy'))
+  checkpoints = checkpoint.Checkpoints(tmp_path, keep_latest=1, keep_best=1)
+  for step, value in ((1, 5.0), (2, 5.0), (3, 7.0)):
+    checkpoints.save(make_state(step), progress(), {'error': value}, (0, value))
+  checkpoints.close()
+  assert checkpoint.load(tmp_path).step == 2
