@@ -1,14 +1,23 @@
 """DRAW: A Recurrent Neural Network For Image Generation, in JAX and Flax."""
 
 from draw_jax import attention, distributions
-from draw_jax.models.draw import DRAW, PAPER, Start, Terms, Trace
+from draw_jax.models.draw import DRAW, PAPER, Initialization, Terms, Trace
 
-__all__ = ['DRAW', 'PAPER', 'Start', 'Terms', 'Trace', 'attention', 'distributions', 'load']
+__all__ = [
+  'DRAW',
+  'PAPER',
+  'Initialization',
+  'Terms',
+  'Trace',
+  'attention',
+  'distributions',
+  'load',
+]
 
 
 def load(name):
-  """A trained model: see `draw_jax.pretrained.model_file.load`."""
+  """A trained model: see `draw_jax.trained.load`."""
   # Only now: data and checkpoints take a second to import, which the network does without.
-  from draw_jax.pretrained import model_file
+  from draw_jax import trained
 
-  return model_file.load(name)
+  return trained.load(name)

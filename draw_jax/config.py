@@ -1,4 +1,7 @@
-"""Every field of an experiment with its default, and the checks of their values."""
+"""The config of an experiment: its sections, each declared by a dataclass, and their checks.
+
+The sections `data`, `model` and `optimizer` are declared beside what they configure.
+"""
 
 import dataclasses
 import difflib
@@ -6,137 +9,116 @@ import inspect
 import json
 import pathlib
 import runpy
+from typing import Any
 
 from ml_collections import config_dict
 
-from draw_jax import data, distributions
+from draw_jax import fields, renamed
+from draw_jax.data import registry as datasets
 from draw_jax.errors import UserError
-from draw_jax.models import differentiable_ram as dram
-from draw_jax.models import draw, recurrence
-from draw_jax.tasks import registry as tasks
+from draw_jax.tasks import registry
 from draw_jax.training import optimizer
 
 ON_NAN = ('stop', 'rollback')
-DTYPES = ('float32', 'bfloat16')
-MODELS = tasks.MODELS  # the module that each name stands for
-# Of a module, but not of a config.
-_NO_FIELDS = ('image_shape', 'num_classes', 'param_dtype', 'parent', 'name')
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+  """The section `train`."""
+
+  # Of all devices and processes together.
+  batch_size: int = fields.field(100, at_least=1)
+  # Length of the whole run, the curriculum included.
+  epochs: float = fields.field(12.0, above=0)
+  # Length in steps instead; 0: by epochs.
+  num_steps: int = fields.field(0, at_least=0)
+  # Of the parameters, the noise and the order of the data.
+  seed: int = fields.field(0, at_least=0, below=2**32)
+  # A trained model to start from: a name such as 'mnist', or a file that draw_jax.export wrote;
+  # None: random weights.
+  start_from: str | None = None
+  # Steps in which the KL's weight rises from 0 to 1; none after start_from.
+  kl_warmup_steps: int = fields.field(400, at_least=0)
+  # ((T, epochs), ...) to begin with, before model.glimpses.
+  curriculum: tuple[tuple[int, float], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+  """The section `eval`."""
+
+  # Chooses the best checkpoint.
+  split: str = fields.field(
+    'valid',
+    check=lambda split: (
+      'is what is trained on: give another split, such as valid.' if split == 'train' else None
+    ),
+  )
+  # Of all devices and processes together.
+  batch_size: int = fields.field(200, at_least=1)
+  # And at the end.
+  every_epochs: float = fields.field(1.0, above=0)
+  # Samples and reconstructions to show.
+  images: int = fields.field(32, at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+  """The section `checkpoint`."""
+
+  # Besides one at each evaluation.
+  every_steps: int = fields.field(500, at_least=1)
+  # Newest checkpoints.
+  keep_latest: int = fields.field(2, at_least=1)
+  # Best ones on eval.split.
+  keep_best: int = fields.field(1, at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LogConfig:
+  """The section `log`."""
+
+  # Steps that one row of metrics.jsonl is the mean of.
+  every_steps: int = fields.field(50, at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+  """The fields outside of all sections."""
+
+  # When the loss is not finite.
+  on_nan: str = fields.field('stop', choices=ON_NAN)
+  # Then give up.
+  max_rollbacks: int = fields.field(3, at_least=0)
+  # Factor on every later update, for each rollback.
+  rollback_scale: float = fields.field(0.5, above=0, at_most=1)
+
+
+def _sections() -> dict[str, type]:
+  """All but `model`, whose fields depend on its name."""
+  return {
+    'data': datasets.config(),
+    'train': TrainConfig,
+    'optimizer': optimizer.OptimizerConfig,
+    'eval': EvalConfig,
+    'checkpoint': CheckpointConfig,
+    'log': LogConfig,
+  }
 
 
 def default() -> config_dict.ConfigDict:
   """The config that every experiment starts from: MNIST with the paper's sizes."""
-  config = config_dict.ConfigDict()
-
-  config.data = section = config_dict.ConfigDict()
-  section.name = 'binarized_mnist'  # one of draw_jax.data.NAMES
-  section.binarization = config_dict.placeholder(str)  # None: the dataset's own
-  section.path = config_dict.placeholder(str)  # of your own pictures, for 'images' only
-  section.image_size = config_dict.placeholder(int)  # side of your own pictures in pixels
-  section.channels = config_dict.placeholder(int)  # of your own pictures, 1 or 3
-
-  config.model = section = config_dict.ConfigDict()
-  section.name = 'draw'  # which model the rest of this section describes
-  section.steps = 64  # T, glimpses
-  section.hidden = 256  # units of the encoder's and of the decoder's LSTM
-  section.latent = 100  # Z, latent variables of one step
-  section.attention = True  # False: read the whole picture, write the whole canvas
-  section.read_size = 2  # N of the reading grid of N x N filters
-  section.write_size = 5  # N of the writing grid
-  section.output = 'bernoulli'  # D(X | c_T), one of draw_jax.distributions.OUTPUTS
-  # On the norm of the gradient by the five numbers that place a window, for each step and picture.
-  # It speeds up the first epochs; later it leads beside the minimum.
-  section.window_limit = 0.0  # 0: none
-  section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
-  section.remat = 'products'  # what the backward pass keeps, one of recurrence.REMAT
-  # Starting values of the parameters; draw.Start says what each of them is.
-  section.start = config_dict.ConfigDict(dataclasses.asdict(draw.Start()))
-
-  config.train = section = config_dict.ConfigDict()
-  section.batch_size = 100  # of all devices and processes together
-  section.epochs = 12.0  # length of the whole run, the curriculum included
-  section.num_steps = 0  # length in steps instead; 0: by epochs
-  section.seed = 0  # of the parameters, the noise and the order of the data
-  # A trained model to start from: a name such as 'mnist', or a file that draw_jax.export wrote.
-  section.start_from = config_dict.placeholder(str)  # None: from random weights
-  section.kl_warmup_steps = 400  # in which the KL's weight rises from 0 to 1; none after start_from
-  section.curriculum = ()  # ((T, epochs), ...) to begin with, before draw.steps
-
-  config.optimizer = section = config_dict.ConfigDict()  # Adam
-  section.learning_rate = 2e-3  # at its highest
-  section.warmup_steps = 200  # linear rise to it
-  section.schedule = 'cosine'  # to the end of the run; or 'constant' or 'trapezoid'
-  section.fall_fraction = 0.25  # last part of the run, in which the trapezoid falls
-  section.final_fraction = 0.02  # of the learning rate, at the end of cosine or trapezoid
-  # Adam moves every weight by the learning rate at most, and so the five numbers that place a
-  # window by that times hundreds of hidden units: pixels at a step.
-  section.window_rate = 1.0  # factor on the learning rate of the layers that place windows
-  section.clip_norm = 100.0  # of the whole gradient of the mean loss; 0: never clip
-  section.beta1 = 0.9  # memory of the mean of gradients
-  section.beta2 = 0.999  # memory of their squares
-  section.weight_decay = 0.0  # on matrices, times the learning rate
-  section.accumulate = 1  # parts of a batch worked through one after the other
-  section.ema_decay = 0.999  # of the averaged parameters that are evaluated; 0: none
-
-  config.eval = section = config_dict.ConfigDict()
-  section.split = 'valid'  # chooses the best checkpoint
-  section.batch_size = 200  # of all devices and processes together
-  section.every_epochs = 1.0  # and at the end
-  section.pictures = 32  # samples and reconstructions to show
-
-  config.checkpoint = section = config_dict.ConfigDict()
-  section.every_steps = 500  # besides one at each evaluation
-  section.keep_latest = 2  # newest checkpoints
-  section.keep_best = 1  # best ones on eval.split
-
-  config.log = section = config_dict.ConfigDict()
-  section.every_steps = 50  # steps that one row of metrics.jsonl is the mean of
-
-  config.on_nan = 'stop'  # when the loss is not finite; or 'rollback'
-  config.max_rollbacks = 3  # then give up
-  config.rollback_scale = 0.5  # factor on every later update, for each rollback
+  config = config_dict.ConfigDict({'model': model_section('draw')})
+  for name, declared in _sections().items():
+    config[name] = fields.section(declared)
+  config.update(fields.section(RunConfig))
   return config
 
 
-def differentiable_ram() -> config_dict.ConfigDict:
-  """The `model` section of the attention classifier, with the paper's sizes."""
-  section = config_dict.ConfigDict()
-  section.name = 'differentiable_ram'  # which model the rest of this section describes
-  section.steps = 8  # T, glimpses
-  section.hidden = 256  # units of the LSTM
-  section.read_size = 12  # N of the reading grid of N x N filters
-  # On the norm of the gradient by the five numbers that place a window, for each glimpse at each
-  # picture. Without it training fails after some 10,000 steps: filters become narrow and
-  # intensities high, and a few pictures with gradients in the hundreds set the direction.
-  section.window_limit = 10.0  # 0: none
-  section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
-  section.remat = 'products'  # what the backward pass keeps, one of recurrence.REMAT
-  # Starting values of the parameters; dram.Start says what each of them is.
-  section.start = config_dict.ConfigDict(dataclasses.asdict(dram.Start()))
-  return section
-
-
-def ram() -> config_dict.ConfigDict:
-  """The `model` section of RAM, with the sizes of Mnih et al. (2014)."""
-  section = config_dict.ConfigDict()
-  section.name = 'ram'  # which model the rest of this section describes
-  section.steps = 8  # T, glimpses
-  section.hidden = 256  # units of the recurrent core
-  section.features = 128  # units that hear the patches, and as many that hear the point
-  section.read_size = 12  # side of each patch, as the network sees it
-  section.scales = 4  # patches of a glimpse, each twice as wide as the one before
-  section.location_std = 0.15  # of the points drawn, where the picture is 2 wide
-  return section
-
-
-def convolutional() -> config_dict.ConfigDict:
-  """The `model` section of the convolutional network, with the sizes of Mnih et al. (2014)."""
-  section = config_dict.ConfigDict()
-  section.name = 'convolutional'  # which model the rest of this section describes
-  section.steps = 1  # the picture is seen once
-  section.filters = 8  # of the convolution
-  section.filter_size = 10  # their height and width in pixels
-  section.stride = 5  # pixels from one place of a filter to the next
-  section.hidden = 256  # units of the second layer
+def model_section(name: str, **values: Any) -> config_dict.ConfigDict:
+  """The section `model` of a config for the model of this name, some of its values changed."""
+  section = registry.section(name)
+  section.update(values)
   return section
 
 
@@ -144,41 +126,19 @@ def validate(config) -> None:
   """Raises a `UserError` for the first value that cannot work, before any work is done."""
   if config.train.start_from == '':  # such as a variable of the shell that is not set
     raise UserError('train.start_from= is empty: give a model, or leave it out.')
-  _known('data.name', config.data.name, data.NAMES)
-  _known('model.name', config.model.name, MODELS)
-  _validate_model(config.model)
-  _known('optimizer.schedule', config.optimizer.schedule, optimizer.SCHEDULES)
-  _known('on_nan', config.on_nan, ON_NAN)
-  for name in ('train.batch_size', 'eval.batch_size', 'optimizer.accumulate', 'eval.pictures',
-               'checkpoint.every_steps', 'checkpoint.keep_latest', 'checkpoint.keep_best',
-               'log.every_steps'):  # fmt: skip
-    _at_least(config, name, 1)
-  for name in ('train.num_steps', 'train.seed', 'train.kl_warmup_steps', 'optimizer.warmup_steps',
-               'optimizer.clip_norm', 'optimizer.weight_decay', 'optimizer.window_rate',
-               'max_rollbacks'):  # fmt: skip
-    _at_least(config, name, 0)
-  for name in ('optimizer.learning_rate', 'train.epochs', 'eval.every_epochs'):
-    _above_zero(config, name)
-  for name in ('optimizer.beta1', 'optimizer.beta2', 'optimizer.ema_decay'):
-    _between(config, name, 0, 1, including_upper=False)
-  for name in ('optimizer.fall_fraction', 'optimizer.final_fraction', 'rollback_scale'):
-    _between(config, name, 0, 1)
-  _above_zero(config, 'rollback_scale')
-  if config.train.seed >= 2**32:
-    raise UserError(f'train.seed={config.train.seed} must be from 0 to 2**32 - 1.')
+  for name, declared in _sections().items():
+    for field in fields.unknown(declared, config[name]):
+      raise UserError(f'no field {name}.{field}{_now(f"{name}.{field}")}.')
+    fields.check(declared, config[name], f'{name}.')
+  registry.check(config.model)
+  optimizer.check(config.optimizer)
+  fields.check(RunConfig, config)
   _validate_curriculum(config.train)
-  if config.eval.split == 'train':
-    raise UserError('eval.split=train is what is trained on: give another split, such as valid.')
 
 
 def validate_for(config, image_shape: tuple[int, int, int], devices: int) -> None:
-  """Raises a `UserError` for values that do not fit the pictures or the devices."""
-  height, width, _ = image_shape
-  if config.model.get('attention', True):
-    for name in ('read_size', 'write_size', 'filter_size'):
-      size = config.model.get(name, 1)
-      if size > min(height, width):
-        raise UserError(f'model.{name}={size} is larger than the pictures, {height} x {width}.')
+  """Raises a `UserError` for values that do not fit the images or the devices."""
+  registry.check_image(config.model, *image_shape[:2])
   for name, parts in (('train', config.optimizer.accumulate), ('eval', 1)):
     size, unit = config[name].batch_size, devices * parts
     if size % unit:
@@ -196,20 +156,17 @@ def to_json(config) -> str:
 
 
 def from_json(text: str) -> config_dict.ConfigDict:
-  """What `to_json` was given, locked; where it is older, with the fields added since.
+  """What `to_json` was given, locked; where it is older, by today's names of its fields.
 
-  Only with those that a trained model is used by: how it was trained stays as it was
-  recorded. Fields of the section `model` get the defaults of the module, what it does
-  where nothing is said: those of `default` are for new runs, and may be better.
+  Fields added since have their defaults, but only those that a trained model is used by: how it
+  was trained stays as it was recorded.
   """
-  fields = json.loads(text)
-  name = fields['model']['name']
-  _known('model.name', name, MODELS)
+  found = renamed.config(json.loads(text))
   new = default().to_dict()
-  added = {'data': new['data'], 'eval': new['eval'], 'model': _module_defaults(MODELS[name])}
-  fields = _filled(fields, added)
-  fields['train']['curriculum'] = tuple(tuple(pair) for pair in fields['train']['curriculum'])
-  return config_dict.ConfigDict(fields).lock()
+  model = registry.section(found['model']['name']).to_dict()
+  found = _filled(found, {'data': new['data'], 'eval': new['eval'], 'model': model})
+  found['train']['curriculum'] = tuple(tuple(pair) for pair in found['train']['curriculum'])
+  return config_dict.ConfigDict(found).lock()
 
 
 def differences(old, new, prefix: str = '') -> dict[str, tuple]:
@@ -252,7 +209,7 @@ def field_names(config, prefix: str = '') -> list[str]:
 def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
   """Raises a `UserError` unless the variant of an experiment is '' or an accepted one."""
   if variant:
-    _known('variant', variant, accepted)
+    fields.check_choice('variant', variant, accepted)
 
 
 def _experiments_like(path: pathlib.Path) -> str:
@@ -274,47 +231,8 @@ def _filled(fields: dict, defaults: dict) -> dict:
   return {**defaults, **fields, **inner}
 
 
-def _module_defaults(module) -> dict:
-  """The defaults of a Flax module's attributes, as a config has them."""
-  found = {
-    field.name: field.default
-    for field in dataclasses.fields(module)
-    if field.name not in _NO_FIELDS
-  }
-  if 'start' in found:
-    found['start'] = dataclasses.asdict(found['start'])
-  if 'dtype' in found and found['dtype'] is None:
-    found['dtype'] = 'float32'
-  return found
-
-
-def _validate_model(section) -> None:
-  """Checks the fields that there are; which these are depends on the model's name."""
-  own = _module_defaults(MODELS[section.name])
-  for there, accepted in ((section, own), (section.get('start', {}), own.get('start', {}))):
-    for name in there:
-      if name != 'name' and name not in accepted:
-        raise UserError(
-          f'model.name={section.name!r} has no field {name!r}: choose an experiment with this '
-          'model, which brings the whole section; the name alone does not change it.'
-        )
-  for name in ('steps', 'hidden', 'latent', 'features', 'read_size', 'write_size', 'scales',
-               'filters', 'filter_size', 'stride'):  # fmt: skip
-    if section.get(name, 1) < 1:
-      raise UserError(f'model.{name}={section[name]} must be at least 1.')
-  if section.name == 'convolutional' and section.steps != 1:
-    raise UserError(f'model.steps={section.steps} must be 1: it sees the whole picture, once.')
-  sizes = {f'start.{k}': v for k, v in section.get('start', {}).items()}
-  sizes['location_std'] = section.get('location_std', 1.0)
-  for name, value in sizes.items():
-    if not value > 0 and name not in ('start.forget_bias', 'start.own_glimpse_scale'):
-      raise UserError(f'model.{name}={value} must be above 0.')
-  if not 0 <= section.get('window_limit', 0) < float('inf'):
-    raise UserError(f'model.window_limit={section.window_limit} must be a number of at least 0.')
-  accepted = {'output': distributions.OUTPUTS, 'dtype': DTYPES, 'remat': recurrence.REMAT}
-  for name, names in accepted.items():
-    if name in section:
-      _known(f'model.{name}', section[name], names)
+def _now(name: str) -> str:
+  return f': it is now {renamed.CONFIG[name]}' if name in renamed.CONFIG else ''
 
 
 def _validate_curriculum(section) -> None:
@@ -337,35 +255,3 @@ def _validate_curriculum(section) -> None:
       f'train.curriculum takes {total} epochs, more than the whole run, train.epochs='
       f'{section.epochs}.'
     )
-
-
-def _known(name: str, value, accepted) -> None:
-  if value not in accepted:
-    near = difflib.get_close_matches(str(value), accepted, n=1, cutoff=0.5)
-    hint = f'did you mean {near[0]!r}? ' if near else ''
-    raise UserError(f'{name}={value!r} is not known: {hint}There are {", ".join(accepted)}.')
-
-
-def _get(config, name: str):
-  for part in name.split('.'):
-    config = config[part]
-  return config
-
-
-def _at_least(config, name: str, minimum) -> None:
-  value = _get(config, name)
-  if not minimum <= value < float('inf'):
-    raise UserError(f'{name}={value} must be a number of at least {minimum}.')
-
-
-def _above_zero(config, name: str) -> None:
-  value = _get(config, name)
-  if not 0 < value < float('inf'):
-    raise UserError(f'{name}={value} must be a number above 0.')
-
-
-def _between(config, name: str, low, high, including_upper: bool = True) -> None:
-  value = _get(config, name)
-  if not (low <= value < high or (including_upper and value == high)):
-    upper = 'at most' if including_upper else 'below'
-    raise UserError(f'{name}={value} must be at least {low} and {upper} {high}.')

@@ -13,28 +13,46 @@ import jax.numpy as jnp
 _MARGIN = 0.01
 
 
+class Gaussian(NamedTuple):
+  """Independent normal distributions."""
+
+  mean: jax.Array
+  log_std: jax.Array
+
+
 def gaussian_sample(mean: jax.Array, log_std: jax.Array, noise: jax.Array) -> jax.Array:
   """Eqs. 1-2: a reparameterised draw, mean + std * noise; all of one shape."""
   return mean + jnp.exp(log_std) * noise
 
 
-def gaussian_kl(mean: jax.Array, log_std: jax.Array) -> jax.Array:
-  """Eq. 11: KL(N(mean, std^2) || N(0, 1)) of each latent, in nats.
+def gaussian_kl(mean: jax.Array, log_std: jax.Array, prior: Gaussian | None = None) -> jax.Array:
+  """Eq. 11: KL(N(mean, std^2) || prior) of each latent, in nats; None is the standard normal.
 
   The paper's constant T / 2 belongs to each latent variable; here it is the 1
-  in the sum, so the total over latents and steps is the paper's latent loss.
+  in the sum, so the total over latents and glimpses is the paper's latent loss.
   """
-  return 0.5 * (mean**2 + jnp.exp(2 * log_std) - 1) - log_std
+  if prior is None:
+    return 0.5 * (mean**2 + jnp.exp(2 * log_std) - 1) - log_std
+  return gaussian_kl(*_standardized(mean, log_std, prior))
 
 
-def gaussian_log_ratio(mean: jax.Array, log_std: jax.Array, noise: jax.Array) -> jax.Array:
+def gaussian_log_ratio(
+  mean: jax.Array, log_std: jax.Array, noise: jax.Array, prior: Gaussian | None = None
+) -> jax.Array:
   """The value of log q(z) - log p(z) of each latent at z = mean + std * noise, in nats.
 
   Its expectation over the noise is `gaussian_kl`; importance weights need the
   value at the draw itself.
   """
+  if prior is not None:
+    return gaussian_log_ratio(*_standardized(mean, log_std, prior), noise)
   z = gaussian_sample(mean, log_std, noise)
   return 0.5 * (z**2 - noise**2) - log_std
+
+
+def _standardized(mean: jax.Array, log_std: jax.Array, prior: Gaussian) -> Gaussian:
+  """The posterior in units in which the prior is standard normal; ratios of densities stay."""
+  return Gaussian((mean - prior.mean) * jnp.exp(-prior.log_std), log_std - prior.log_std)
 
 
 def bernoulli_log_prob(logits: jax.Array, x: jax.Array) -> jax.Array:

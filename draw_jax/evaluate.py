@@ -7,7 +7,7 @@ r"""Evaluates a trained model on a whole split.
 prints the bound of Eq. 12 and importance-weighted bounds with their standard errors (for
 classifiers: the error rate with its 95 % interval), and writes them as JSON: see
 `draw_jax.evaluation.report`.
-`--steps=1,2,4,8,16,32,64` gives the bound against the number of glimpses, `--kl_latents`
+`--glimpses=1,2,4,8,16,32,64` gives the bound against the number of glimpses, `--kl_latents`
 shows how many latents are in use. Ctrl-C prints what there is so far, marked as partial,
 and writes OUTPUT.partial.json.
 """
@@ -20,12 +20,11 @@ import signal
 import jax
 from absl import flags
 
-from draw_jax import errors
+from draw_jax import errors, trained
 from draw_jax.cli import app
 from draw_jax.devices import sharding
 from draw_jax.evaluation import evaluator, report
-from draw_jax.pretrained import model_file
-from draw_jax.tasks import bounds
+from draw_jax.tasks import base, bounds
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
 _MODEL = flags.DEFINE_string(
@@ -38,7 +37,7 @@ _SPLIT = flags.DEFINE_string(
   None,
   'Of the dataset trained on. Default: test, or where there is none that of validation.',
 )
-_STEPS = flags.DEFINE_list('steps', [], 'T, one or several; that of training if left out.')
+_GLIMPSES = flags.DEFINE_list('glimpses', [], 'T, one or several; that of training if left out.')
 _SAMPLES = flags.DEFINE_list(
   'importance_samples',
   ['1'],
@@ -58,8 +57,8 @@ def main() -> int:
   """Flags in, library calls out."""
   output = _output()
   samples = _integers('importance_samples', _SAMPLES.value)
-  steps = _integers('steps', _STEPS.value)
-  options = evaluator.Options(
+  glimpses = _integers('glimpses', _GLIMPSES.value)
+  options = base.EvaluationOptions(
     split=_SPLIT.value or 'test',
     importance_samples=bounds.ladder(*samples) if len(samples) == 1 else samples,
     repeats=_REPEATS.value,
@@ -68,26 +67,26 @@ def main() -> int:
     batch_size=_BATCH_SIZE.value,
     memory=_MEMORY.value,
   )
-  app.start_devices([options.batch_size or evaluator.BATCH])
+  app.start_devices([options.batch_size or base.EVALUATION_BATCH])
   try:
-    loaded, provenance = model_file.find(
-      _WORKDIR.value, _MODEL.value, _CHECKPOINT.value, ema=_EMA.value
+    model = trained.find(
+      _WORKDIR.value, _MODEL.value, _CHECKPOINT.value, ema=_EMA.value, data_dir=_DATA_DIR.value
     )
-    task, dataset = evaluator.open_subject(loaded, _DATA_DIR.value)
+    dataset = model.dataset
     if _SPLIT.value is None and 'test' not in dataset.splits:
-      options = dataclasses.replace(options, split=loaded.config.eval.split)
-    evaluator.check_held_out(loaded, dataset, options.split)
-    measured = evaluator.measure(
-      task, loaded.params, dataset, options, sharding.make_mesh(), steps or (loaded.steps,)
+      options = dataclasses.replace(options, split=model.config.eval.split)
+    model.check_held_out(dataset, options.split)
+    evaluation = evaluator.Evaluator(
+      model.task, dataset, options, sharding.make_mesh(), glimpses or (model.glimpses,)
     )
+    measured = evaluation.measure(model.params)
   except KeyboardInterrupt:
     print('stopped before there was any figure.')
     return 128 + signal.SIGINT
-  if provenance is None:
-    source = {'workdir': _WORKDIR.value, 'which': _CHECKPOINT.value}
-  else:
-    source = {'file': _MODEL.value, 'sha256': provenance['sha256']}
-  result = report.describe(loaded, dataset, options, measured, **source)
+  source = {'workdir': _WORKDIR.value, 'which': _CHECKPOINT.value}
+  if _MODEL.value is not None:
+    source = {'file': _MODEL.value}
+  result = report.describe(model, dataset, options, measured, **source)
   if jax.process_index() == 0:
     # The file first: whoever reads the table, such as `head`, may have gone.
     if output:

@@ -20,12 +20,10 @@ import subprocess
 
 from absl import flags
 
-from draw_jax import files
+from draw_jax import files, trained
 from draw_jax.cli import app
 from draw_jax.errors import UserError
-from draw_jax.pretrained import model_file
-from draw_jax.tasks import registry as tasks
-from draw_jax.training import checkpoint
+from draw_jax.pretrained import file_format
 
 LIMIT = 5_000_000  # bytes of a model in the package
 
@@ -48,29 +46,14 @@ def main() -> None:
   path = _path()
   if files.is_there(path) and not _FORCE.value:
     raise UserError(f'{path} is there already: give another name, or --force to replace it.')
-  loaded, provenance = model_file.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
+  model = trained.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
   if _LATENTS.value is not None:
-    loaded = _with_latents(loaded, _LATENTS.value)
-  note = provenance['note'] if provenance and _NOTE.value is None else _NOTE.value
-  size = model_file.write(
-    path, loaded, commit=_commit(), note=note, limit=LIMIT if _NAME.value else None
+    model = model.with_latents(_LATENTS.value)
+  note = model.provenance.get('note') if _NOTE.value is None else _NOTE.value
+  size = trained.save(
+    path, model, commit=_commit(), note=note, limit=LIMIT if _NAME.value else None
   )
-  print(f'The model of step {loaded.step} is in {path}, {size / 1e6:.1f} MB.')
-
-
-def _with_latents(loaded: checkpoint.Loaded, num: int) -> checkpoint.Loaded:
-  """The model with another number of latents."""
-  if num < 1:
-    raise UserError(f'--latents={num} must be at least 1.')
-  task = tasks.create(loaded.config.model, loaded.image_shape, loaded.num_classes)
-  if not isinstance(task, tasks.Draw):
-    raise UserError(f'--latents={num}: a model {loaded.config.model.name!r} has no latents.')
-  config = loaded.config.copy_and_resolve_references()
-  config.model.latent = num
-  # With fewer it is another network, which nobody has evaluated.
-  metrics = loaded.metrics if num >= task.model.latent else None
-  params = task.model.with_latents(loaded.params, num)
-  return loaded._replace(config=config, params=params, metrics=metrics)
+  print(f'The model of step {model.step} is in {path}, {size / 1e6:.1f} MB.')
 
 
 def _path() -> pathlib.Path:
@@ -78,12 +61,12 @@ def _path() -> pathlib.Path:
   if (name is None) == (output is None):
     raise UserError('give either --name=NAME or --output=FILE.')
   if output is not None:
-    if not output.endswith(model_file.SUFFIX):
-      raise UserError(f'--output={output} must end with {model_file.SUFFIX}.')
+    if not output.endswith(file_format.SUFFIX):
+      raise UserError(f'--output={output} must end with {file_format.SUFFIX}.')
     return pathlib.Path(output)
   if not re.fullmatch(r'[a-z0-9_]+', name):
     raise UserError(f'--name={name} must be of small letters, digits and _.')
-  return pathlib.Path(str(model_file.folder())) / f'{name}{model_file.SUFFIX}'
+  return pathlib.Path(str(trained.folder())) / f'{name}{file_format.SUFFIX}'
 
 
 def _commit() -> str | None:

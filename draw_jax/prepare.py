@@ -7,12 +7,13 @@ Without --manual_dir the published files are downloaded. Preparing twice does no
 """
 
 import pathlib
+import typing
 
 from absl import flags
 
 from draw_jax import data, errors
 from draw_jax.cli import app
-from draw_jax.data import preparation, registry
+from draw_jax.data import registry
 from draw_jax.figures import animation, grid
 
 _DATASET = flags.DEFINE_string('dataset', None, f'One of {", ".join(data.NAMES)}.', required=True)
@@ -20,21 +21,30 @@ _MANUAL_DIR = flags.DEFINE_string('manual_dir', None, 'Folder of published files
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
 _PREVIEW = flags.DEFINE_string('preview', None, 'PNG file to write 16 training examples to.')
 _BINARIZATION = flags.DEFINE_string('binarization', None, 'Of the preview.')
-_PATH = flags.DEFINE_string('path', None, 'Of your own pictures, for --dataset=images.')
-_IMAGE_SIZE = flags.DEFINE_integer('image_size', None, 'Of your own pictures.', lower_bound=1)
-_CHANNELS = flags.DEFINE_integer('channels', None, 'Of your own pictures: 1 or 3.')
+# One for each option of a dataset.
+_OPTIONS = {
+  option.name: flags.DEFINE(
+    flags.IntegerParser() if int in typing.get_args(option.type) else flags.ArgumentParser(),
+    option.name,
+    None,
+    f'{option.metadata["help"]} For --dataset={" or ".join(registry.takers(option.name))}.',
+    serializer=flags.ArgumentSerializer(),
+  )
+  for option in registry.options()
+}
 
 
 def main() -> None:
   """Prepares the dataset."""
   spec = registry.find(_DATASET.value)
+  for name, flag in _OPTIONS.items():
+    if flag.value is not None and spec.name not in registry.takers(name):
+      others = ' or '.join(registry.takers(name))
+      raise errors.UserError(f'--{name} is for --dataset={others}: leave it out.')
   if spec.builder is not None:
-    for flag in (_PATH, _IMAGE_SIZE, _CHANNELS):
-      if flag.value is not None:
-        raise errors.UserError(f'--{flag.name} is for --dataset=images: leave it out.')
     if _BINARIZATION.value is not None and not _PREVIEW.value:
       raise errors.UserError('--binarization is for the --preview: add that, or leave it out.')
-    _prepare(spec.builder)
+    _prepare(spec.builder())
   elif _MANUAL_DIR.value is not None:
     raise errors.UserError(f'{spec.name} is not made from published files: leave out --manual_dir.')
   if spec.builder is None or _PREVIEW.value:
@@ -42,6 +52,8 @@ def main() -> None:
 
 
 def _prepare(builder_class) -> None:
+  from draw_jax.data.builders import preparation  # with TFDS, which takes a while
+
   builder = preparation.prepare(builder_class, _DATA_DIR.value, _MANUAL_DIR.value)
   print(f'{builder.dataset} is prepared in {builder.data_dir}')
   shape = ' x '.join(map(str, builder.image_shape))
@@ -54,9 +66,7 @@ def _show() -> None:
     _DATASET.value,
     data_dir=_DATA_DIR.value,
     binarization=_BINARIZATION.value,
-    path=_PATH.value,
-    image_size=_IMAGE_SIZE.value,
-    channels=_CHANNELS.value,
+    **{name: flag.value for name, flag in _OPTIONS.items()},
   )
   shape = ' x '.join(map(str, dataset.image_shape))
   print(f'{dataset.name} gives examples of {shape}, binarization {dataset.binarization!r}')

@@ -10,8 +10,9 @@ import pathlib
 
 from absl import flags
 
+from draw_jax import trained
 from draw_jax.cli import app
-from draw_jax.figures import animation, gallery, grid, passes, runs
+from draw_jax.figures import animation, gallery, grid, passes
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
 _MODEL = flags.DEFINE_string(
@@ -33,11 +34,12 @@ _ANIMATED = 25  # pictures whose drawing is shown
 def main() -> None:
   """Writes the pictures."""
   output = pathlib.Path(_OUTPUT.value)
-  run = runs.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
+  model = trained.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
+  model.task.check_draws()
 
   def draw(num: int, trace: bool) -> passes.Drawing:
     return passes.generate(
-      run.model, run.params, num, _SEED.value, trace=trace, binary=_BINARY.value
+      model.model, model.params, num, _SEED.value, trace=trace, binary=_BINARY.value
     )
 
   images = draw(_NUM.value, trace=False).images[0]
@@ -45,7 +47,7 @@ def main() -> None:
   scale = animation.default_scale(columns * images.shape[2])
   grid.save_png(output / 'samples.png', grid.tile(images, columns, scale=scale))
   first = draw(min(_NUM.value, _ANIMATED), trace=True)
-  frames = animation.drawing_frames(first.images, first.write, run.model.write_size)
+  frames = animation.drawing_frames(first.images, first.write, model.model.write_size)
   animation.save_gif(output / 'samples.gif', frames)
   if _NPZ.value:
     gallery.save_npz(output / 'samples.npz', images=images)

@@ -14,7 +14,7 @@ def get_config():
   """T 64, 400 units, 200 latents, 5 x 5 for reading and writing."""
   config = config_lib.default()
   config.data.name = 'cifar10'
-  config.model.steps = 64
+  config.model.glimpses = 64
   config.model.hidden = 400
   config.model.latent = 200
   config.model.read_size = 5

@@ -36,7 +36,7 @@ def get_config(variant: str = ''):
   config.optimizer.clip_norm = 1.0
   if variant == '4_glimpses':  # With 8 it has not been tried.
     config.optimizer.learning_rate = 2e-3
-    config.optimizer.beta1 = 0.5
+    config.optimizer.arguments.b1 = 0.5
     config.optimizer.schedule = 'trapezoid'
     config.optimizer.fall_fraction = 0.9
     config.optimizer.ema_decay = 0.9995
@@ -45,7 +45,7 @@ def get_config(variant: str = ''):
     config.optimizer.schedule = 'trapezoid'
     config.optimizer.fall_fraction = 0.5
   config.eval.every_epochs = 2.0
-  config.eval.pictures = 8
+  config.eval.images = 8
   config.checkpoint.every_steps = 1000
   config.log.every_steps = 100
   return config
@@ -53,7 +53,6 @@ def get_config(variant: str = ''):
 
 def _model(variant: str):
   if variant == 'convolutional':
-    return config_lib.convolutional()
-  section = config_lib.ram() if 'ram' in variant else config_lib.differentiable_ram()
-  section.steps = 4 if '4' in variant else 8
-  return section
+    return config_lib.model_section('convolutional')
+  name = 'ram' if 'ram' in variant else 'differentiable_ram'
+  return config_lib.model_section(name, glimpses=4 if '4' in variant else 8)

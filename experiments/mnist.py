@@ -21,7 +21,7 @@ def get_config(variant: str = ''):
   if variant == 'no_attention':
     config.model.attention = False
     # Every step writes on the whole canvas: the gain that attention needs would flood it.
-    config.model.start.write_scale = 0.25
+    config.model.initialization.write_scale = 0.25
   config.train.batch_size = 50
   config.train.kl_warmup_steps = 1000
   return config

@@ -15,7 +15,7 @@ def get_config():
   """Larger grids than for digits: there is more to see in one glance."""
   config = config_lib.default()
   config.data.name = 'images'
-  config.model.steps = 32
+  config.model.glimpses = 32
   config.model.hidden = 400
   config.model.read_size = 8
   config.model.write_size = 8

@@ -17,7 +17,7 @@ def get_config():
   config = config_lib.default()
   config.data.name = 'mnist_5k'
   config.data.binarization = 'dynamic'
-  config.model.steps = 16
+  config.model.glimpses = 16
   config.model.hidden = 128
   config.model.latent = 32
   config.train.epochs = 40.0

@@ -15,7 +15,7 @@ def get_config():
   """T 32, 800 units, 12 x 12 for reading and writing."""
   config = config_lib.default()
   config.data.name = 'svhn'
-  config.model.steps = 32
+  config.model.glimpses = 32
   config.model.hidden = 800
   config.model.latent = 100
   config.model.read_size = 12

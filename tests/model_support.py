@@ -25,7 +25,7 @@ FAST = {'xla_backend_optimization_level': 0}
 
 def build(case='oblong', param_dtype='float32', **more):
   # Its own number of steps is not the one that the tests run.
-  sizes = {'steps': T - 1, 'hidden': D, 'latent': Z} | CASES[case]
+  sizes = {'glimpses': T - 1, 'hidden': D, 'latent': Z} | CASES[case]
   return draw_jax.DRAW(param_dtype=param_dtype, **(sizes | more))
 
 

@@ -1,5 +1,7 @@
 import dataclasses
+import inspect
 import pathlib
+import re
 import runpy
 
 import pytest
@@ -7,9 +9,11 @@ import training_support as support
 
 from draw_jax import config as config_lib
 from draw_jax import data
+from draw_jax.data import registry
 from draw_jax.errors import UserError
-from draw_jax.models import draw
-from draw_jax.training import phases
+from draw_jax.models import differentiable_ram, draw
+from draw_jax.tasks import registry as models
+from draw_jax.training import optimizer, phases
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'experiments'
 EXPERIMENTS = sorted(path for path in FOLDER.glob('*.py') if 'def get_config' in path.read_text())
@@ -29,43 +33,62 @@ BAD = [
   ('model.name', 'ram', "model.name='ram' has no field"),
   ('model.name', 'differentiable_ram', "model.name='differentiable_ram' has no field"),
   ('train.start_from', '', 'train.start_from= is empty: give a model, or leave it out.'),
-  ('model.steps', 0, 'model.steps=0 must be at least 1.'),
-  ('model.hidden', -3, 'model.hidden=-3 must be at least 1.'),
-  ('model.latent', 0, 'model.latent=0 must be at least 1.'),
-  ('model.read_size', 0, 'model.read_size=0 must be at least 1.'),
-  ('model.start.read_sigma', 0.0, 'model.start.read_sigma=0.0 must be above 0.'),
-  ('model.window_limit', float('inf'), 'model.window_limit=inf must be a number of at least 0.'),
-  ('model.window_limit', -1.0, 'model.window_limit=-1.0 must be a number of at least 0.'),
+  ('model.glimpses', 0, 'model.glimpses=0 must be a number at least 1.'),
+  ('model.hidden', -3, 'model.hidden=-3 must be a number at least 1.'),
+  ('model.latent', 0, 'model.latent=0 must be a number at least 1.'),
+  ('model.read_size', 0, 'model.read_size=0 must be a number at least 1.'),
+  (
+    'model.initialization.read_sigma',
+    0.0,
+    'model.initialization.read_sigma=0.0 must be a number above 0.',
+  ),
+  ('model.window_limit', float('inf'), 'model.window_limit=inf must be a number at least 0.'),
+  ('model.window_limit', -1.0, 'model.window_limit=-1.0 must be a number at least 0.'),
   ('model.output', 'bernouli', "did you mean 'bernoulli'?"),
   ('model.dtype', 'bf16', "model.dtype='bf16' is not known"),
   ('model.remat', 'steps', "did you mean 'step'?"),
-  ('train.batch_size', 0, 'train.batch_size=0 must be a number of at least 1.'),
+  ('train.batch_size', 0, 'train.batch_size=0 must be a number at least 1.'),
   ('train.epochs', 0.0, 'train.epochs=0.0 must be a number above 0.'),
-  ('train.num_steps', -1, 'train.num_steps=-1 must be a number of at least 0.'),
+  ('train.num_steps', -1, 'train.num_steps=-1 must be a number at least 0.'),
   ('train.curriculum', ((16,),), 'is not a row of (T, epochs) pairs such as'),
   ('train.curriculum', (16, 2), 'is not a row of (T, epochs) pairs such as'),
   ('train.curriculum', ((0, 2),), 'is not a row of (T, epochs) pairs such as'),
   ('train.curriculum', ((16, '2'),), 'is not a row of (T, epochs) pairs such as'),
-  ('train.seed', -1, 'train.seed=-1 must be a number of at least 0.'),
-  ('train.seed', 2**32, 'train.seed=4294967296 must be from 0 to 2**32 - 1.'),
+  ('train.seed', -1, 'train.seed=-1 must be a number at least 0 and below 4294967296.'),
+  ('train.seed', 2**32, 'must be a number at least 0 and below 4294967296.'),
   ('train.curriculum', ((16, 99),), 'takes 99 epochs, more than the whole run, train.epochs=12.0'),
   ('optimizer.learning_rate', float('nan'), 'optimizer.learning_rate=nan must be a number above 0'),
   ('optimizer.schedule', 'cosin', "did you mean 'cosine'?"),
-  ('optimizer.final_fraction', 1.5, 'must be at least 0 and at most 1.'),
-  ('optimizer.fall_fraction', -0.1, 'must be at least 0 and at most 1.'),
-  ('optimizer.window_rate', -1.0, 'optimizer.window_rate=-1.0 must be a number of at least 0.'),
-  ('optimizer.beta1', 1.0, 'optimizer.beta1=1.0 must be at least 0 and below 1.'),
-  ('optimizer.beta2', -0.5, 'optimizer.beta2=-0.5 must be at least 0 and below 1.'),
-  ('optimizer.ema_decay', 1.0, 'optimizer.ema_decay=1.0 must be at least 0 and below 1.'),
-  ('optimizer.accumulate', 0, 'optimizer.accumulate=0 must be a number of at least 1.'),
-  ('optimizer.clip_norm', float('inf'), 'optimizer.clip_norm=inf must be a number of at least 0'),
-  ('optimizer.clip_norm', -1.0, 'optimizer.clip_norm=-1.0 must be a number of at least 0.'),
+  ('optimizer.final_fraction', 1.5, 'must be a number at least 0 and at most 1.'),
+  ('optimizer.fall_fraction', -0.1, 'must be a number at least 0 and at most 1.'),
+  ('optimizer.window_rate', -1.0, 'optimizer.window_rate=-1.0 must be a number at least 0.'),
+  (
+    'optimizer.arguments.b1',
+    1.0,
+    'optimizer.arguments.b1=1.0 must be a number at least 0 and below 1.',
+  ),
+  (
+    'optimizer.arguments.b2',
+    -0.5,
+    'optimizer.arguments.b2=-0.5 must be a number at least 0 and below 1.',
+  ),
+  ('optimizer.name', 'adamv', "optimizer.name='adamv' is not known: did you mean 'adam"),
+  ('optimizer.name', 'sgd', "optax.sgd takes no 'b1': it takes momentum,"),
+  ('optimizer.name', 'lbfgs', "optax.lbfgs takes no 'b1': it takes memory_size,"),
+  ('optimizer.name', 'clip', "optimizer.name='clip' is not known"),
+  ('optimizer.arguments.b1', 'x', 'optimizer.arguments.b1=x must be a number'),
+  ('optimizer.arguments.eps', 'x', "optimizer.name='adamw' does not work with these"),
+  ('optimizer.arguments.weight_decay', -1.0, 'weight_decay=-1.0 must be a number at least 0.'),
+  ('optimizer.ema_decay', 1.0, 'optimizer.ema_decay=1.0 must be a number at least 0 and below 1.'),
+  ('optimizer.accumulate', 0, 'optimizer.accumulate=0 must be a number at least 1.'),
+  ('optimizer.clip_norm', float('inf'), 'optimizer.clip_norm=inf must be a number at least 0'),
+  ('optimizer.clip_norm', -1.0, 'optimizer.clip_norm=-1.0 must be a number at least 0.'),
   ('eval.split', 'train', 'eval.split=train is what is trained on'),
   ('eval.every_epochs', 0.0, 'eval.every_epochs=0.0 must be a number above 0.'),
-  ('checkpoint.every_steps', 0, 'checkpoint.every_steps=0 must be a number of at least 1.'),
-  ('max_rollbacks', -1, 'max_rollbacks=-1 must be a number of at least 0.'),
-  ('rollback_scale', 1.5, 'rollback_scale=1.5 must be at least 0 and at most 1.'),
-  ('rollback_scale', 0.0, 'rollback_scale=0.0 must be a number above 0.'),
+  ('checkpoint.every_steps', 0, 'checkpoint.every_steps=0 must be a number at least 1.'),
+  ('max_rollbacks', -1, 'max_rollbacks=-1 must be a number at least 0.'),
+  ('rollback_scale', 1.5, 'rollback_scale=1.5 must be a number above 0 and at most 1.'),
+  ('rollback_scale', 0.0, 'rollback_scale=0.0 must be a number above 0 and at most 1.'),
   ('on_nan', 'rolback', "on_nan='rolback' is not known: did you mean 'rollback'?"),
 ]
 
@@ -83,26 +106,31 @@ def test_bad_values(name, value, message):
 
 CLASSIFIERS = ('differentiable_ram', 'ram', 'convolutional')
 BAD_CLASSIFIERS = [
-  ('differentiable_ram', 'steps', 0, 'model.steps=0 must be at least 1.'),
-  ('differentiable_ram', 'read_size', 0, 'model.read_size=0 must be at least 1.'),
-  ('differentiable_ram', 'start.sigma', 0.0, 'model.start.sigma=0.0 must be above 0.'),
+  ('differentiable_ram', 'glimpses', 0, 'model.glimpses=0 must be a number at least 1.'),
+  ('differentiable_ram', 'read_size', 0, 'model.read_size=0 must be a number at least 1.'),
+  (
+    'differentiable_ram',
+    'initialization.sigma',
+    0.0,
+    'model.initialization.sigma=0.0 must be a number above 0.',
+  ),
   ('differentiable_ram', 'remat', 'stp', "model.remat='stp' is not known: did you mean 'step'?"),
   ('differentiable_ram', 'dtype', 'half', "model.dtype='half' is not known"),
   ('differentiable_ram', 'name', 'ramm', "model.name='ramm' is not known: did you mean 'ram'?"),
-  ('differentiable_ram', 'name', 'draw', "model.name='draw' has no field 'sigma'"),
-  ('ram', 'scales', 0, 'model.scales=0 must be at least 1.'),
-  ('ram', 'features', -1, 'model.features=-1 must be at least 1.'),
-  ('ram', 'location_std', 0.0, 'model.location_std=0.0 must be above 0.'),
-  ('convolutional', 'filters', 0, 'model.filters=0 must be at least 1.'),
-  ('convolutional', 'stride', 0, 'model.stride=0 must be at least 1.'),
-  ('convolutional', 'steps', 8, 'model.steps=8 must be 1: it sees the whole picture, once.'),
+  ('differentiable_ram', 'name', 'draw', "model.name='draw' has no field 'initialization.stride'"),
+  ('ram', 'scales', 0, 'model.scales=0 must be a number at least 1.'),
+  ('ram', 'features', -1, 'model.features=-1 must be a number at least 1.'),
+  ('ram', 'location_std', 0.0, 'model.location_std=0.0 must be a number above 0.'),
+  ('convolutional', 'filters', 0, 'model.filters=0 must be a number at least 1.'),
+  ('convolutional', 'stride', 0, 'model.stride=0 must be a number at least 1.'),
+  ('convolutional', 'glimpses', 8, 'model.glimpses=8 must be 1: it sees the whole image, once.'),
 ]
 
 
 @pytest.mark.parametrize('model,name,value,message', BAD_CLASSIFIERS)
 def test_bad_values_of_classifiers(model, name, value, message):
   config = config_lib.default()
-  config.model = getattr(config_lib, model)()
+  config.model = config_lib.model_section(model)
   config_lib.validate(config)
   override(config, f'model.{name}', value)
   with pytest.raises(UserError) as caught:
@@ -114,21 +142,21 @@ def test_bad_values_of_classifiers(model, name, value, message):
 @pytest.mark.parametrize('name', CLASSIFIERS)
 def test_classifiers_go_through_json(name):
   config = config_lib.default()
-  config.model = getattr(config_lib, name)()
+  config.model = config_lib.model_section(name)
   config_lib.validate_for(config, (100, 100, 1), 1)
   back = config_lib.from_json(config_lib.to_json(config))
   assert config_lib.differences(config, back) == {}
   assert back.model.name == name
   size = 'filter_size' if name == 'convolutional' else 'read_size'
-  with pytest.raises(UserError, match=f'model.{size}=.* is larger than the pictures, 9 x 100'):
+  with pytest.raises(UserError, match=f'model.{size}=.* is larger than the images, 9 x 100'):
     config_lib.validate_for(config, (9, 100, 1), 1)
 
 
 @pytest.mark.parametrize(
   'name,value,devices,message',
   [
-    ('model.read_size', 29, 1, 'model.read_size=29 is larger than the pictures, 28 x 40.'),
-    ('model.write_size', 30, 1, 'model.write_size=30 is larger than the pictures, 28 x 40.'),
+    ('model.read_size', 29, 1, 'model.read_size=29 is larger than the images, 28 x 40.'),
+    ('model.write_size', 30, 1, 'model.write_size=30 is larger than the images, 28 x 40.'),
     ('train.batch_size', 100, 8, 'is no multiple of 8 devices: try 96 or 104.'),
     ('train.batch_size', 3, 4, 'train.batch_size=3 is no multiple of 4 devices: try 4.'),
     ('eval.batch_size', 10, 4, 'eval.batch_size=10 is no multiple of 4 devices: try 8 or 12.'),
@@ -161,21 +189,21 @@ def test_experiments_are_valid_and_documented(path):
 
 
 @pytest.mark.parametrize(
-  'name,steps,hidden,latent,read,write',
+  'name,glimpses,hidden,latent,read,write',
   [
     ('mnist', 64, 256, 100, 2, 5),
     ('svhn', 32, 800, 100, 12, 12),
     ('cifar10', 64, 400, 200, 5, 5),
   ],
 )
-def test_sizes_of_table_3(name, steps, hidden, latent, read, write):
+def test_sizes_of_table_3(name, glimpses, hidden, latent, read, write):
   model = config_lib.from_file(f'{FOLDER}/{name}.py').model
-  assert (model.steps, model.hidden, model.latent) == (steps, hidden, latent)
+  assert (model.glimpses, model.hidden, model.latent) == (glimpses, hidden, latent)
   assert (model.read_size, model.write_size) == (read, write)
 
 
 @pytest.mark.parametrize(
-  'variant,name,steps',
+  'variant,name,glimpses',
   [
     ('', 'differentiable_ram', 8),
     ('8_glimpses', 'differentiable_ram', 8),
@@ -185,11 +213,11 @@ def test_sizes_of_table_3(name, steps, hidden, latent, read, write):
     ('convolutional', 'convolutional', 1),
   ],
 )
-def test_rows_of_table_1(variant, name, steps):
+def test_rows_of_table_1(variant, name, glimpses):
   config = config_lib.from_file(f'{FOLDER}/cluttered_mnist.py:{variant}')
   config_lib.validate(config)
   model = config.model
-  assert (model.name, model.steps, model.hidden) == (name, steps, 256)
+  assert (model.name, model.glimpses, model.hidden) == (name, glimpses, 256)
   assert (model.get('read_size'), model.get('scales')) == {
     'differentiable_ram': (12, None), 'ram': (12, 4), 'convolutional': (None, None),
   }[name]  # fmt: skip
@@ -228,40 +256,64 @@ def test_json():
   assert back.data.path is None
 
 
-def test_json_of_an_older_version(monkeypatch):
-  """Fields added since have the module's defaults, not those chosen for new runs."""
-  newer = config_lib.default()
-  newer.model.update(hidden=512, remat='none')
-  newer.model.start.read_sigma = 9.0
-  monkeypatch.setattr(config_lib, 'default', lambda: newer.copy_and_resolve_references())
+def test_json_that_lacks_fields_added_since():
   older = support.tiny_config('images.npy')
   older.model.latent = 7
-  del older.model.hidden, older.model.dtype, older.model.start.read_sigma
+  del older.model.hidden, older.model.dtype, older.model.initialization.read_sigma
   del older.data.channels, older.eval.split, older.train.kl_warmup_steps
   back = config_lib.from_json(config_lib.to_json(older))
-  assert (back.model.latent, back.model.hidden, back.model.dtype) == (7, 256, 'float32')
-  assert back.model.remat == newer.model.remat  # It is there: left alone.
-  assert back.model.start.read_sigma == draw.Start().read_sigma
+  assert (back.model.latent, back.model.hidden, back.model.dtype) == (7, 256, None)
+  assert back.model.initialization.read_sigma == draw.Initialization().read_sigma
   assert (back.data.channels, back.eval.split) == (None, 'valid')
   assert 'kl_warmup_steps' not in back.train
-  del older.model.start
+  del older.model.initialization
   back = config_lib.from_json(config_lib.to_json(older))
-  assert back.model.start.to_dict() == dataclasses.asdict(draw.Start())
+  assert back.model.initialization.to_dict() == dataclasses.asdict(draw.Initialization())
 
 
 def test_every_field_is_commented():
-  source = pathlib.Path(config_lib.__file__).read_text()
-  names = config_lib.field_names(config_lib.default())
-  body = source[source.index('def default') : source.index('return config')]
-  for name in CLASSIFIERS:
-    begin = source.index(f'def {name}()')
-    body += source[begin : source.index('return section', begin)]
-    names += config_lib.field_names(getattr(config_lib, name)())
-  fields = [line for line in body.splitlines() if ' = ' in line and 'ConfigDict(' not in line]
-  bare = [line.strip() for line in fields if '#' not in line]
-  names = [name for name in names if not name.startswith(('model.start.', 'start.'))]
-  assert len(fields) == len(names)
-  assert bare == []
+  declared = [
+    registry.DataConfig,
+    *(spec.options for spec in map(registry.find, data.NAMES) if spec.options),
+    *(entry.config for entry in models.MODELS.values()),
+    draw.Initialization,
+    differentiable_ram.GlimpseInitialization,
+    optimizer.OptimizerConfig,
+    *vars(config_lib).values(),
+  ]
+  seen = 0
+  for one in filter(dataclasses.is_dataclass, declared):
+    lines = inspect.getsource(one).splitlines()
+    for i, line in enumerate(lines):
+      if re.match(r'  \w+: .* = ', line):
+        seen += 1
+        assert lines[i - 1].strip().startswith('# ') or 'help=' in line, line
+  assert seen > 60
+
+
+def test_an_option_of_one_dataset_is_a_field():
+  config = config_lib.default()
+  override(config, 'data.image_size', 0)
+  with pytest.raises(UserError, match=r'data\.image_size=0 must be a number at least 1'):
+    config_lib.validate(config)
+  with pytest.raises(UserError, match="mnist takes no path: only the dataset 'images' does"):
+    data.open_dataset('mnist', path='here')
+
+
+@pytest.mark.parametrize(
+  'name,now',
+  [
+    ('model.steps', 'model.glimpses'),
+    ('model.start', 'model.initialization'),
+    ('optimizer.beta1', 'optimizer.arguments.b1'),
+    ('eval.pictures', 'eval.images'),
+  ],
+)
+def test_an_experiment_that_sets_a_field_by_its_older_name(name, now):
+  config = config_lib.default()
+  override(config, name, 3)
+  with pytest.raises(UserError, match=f'no field {name}: it is now {now}'):
+    config_lib.validate(config)
 
 
 def test_plan():
@@ -269,11 +321,11 @@ def test_plan():
   config.train.update({
     'num_steps': 0, 'epochs': 5.0, 'batch_size': 10, 'curriculum': ((4, 1), (8, 1.5)),
   })  # fmt: skip
-  config.model.steps = 16
+  config.model.glimpses = 16
   made = phases.make(config, num_examples=100)
   assert made.num_steps == 50
   assert made.phases == ((10, 4), (25, 8), (50, 16))
-  assert [made.steps(s) for s in (0, 9, 10, 24, 25, 49)] == [4, 4, 8, 8, 16, 16]
+  assert [made.glimpses(s) for s in (0, 9, 10, 24, 25, 49)] == [4, 4, 8, 8, 16, 16]
   assert [made.phases_left(s) for s in (10, 11, 25, 26)] == [2, 1, 1, 0]
   assert [s for s in range(1, 51) if made.evaluates(s)] == [20, 40, 50]
   assert made.work(0, 50) == 10 * 4 + 15 * 8 + 25 * 16

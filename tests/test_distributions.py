@@ -123,3 +123,19 @@ def test_bernoulli_samples_are_binary():
   canvas = jnp.linspace(-3, 3, 50).reshape(5, 10, 1)
   draw = distributions.OUTPUTS['bernoulli'].sample(canvas, jax.random.key(1))
   assert set(np.unique(draw)) == {0.0, 1.0}
+
+
+def test_a_prior_that_is_not_standard():
+  """KL and log ratio against SciPy's densities; the expectation of the one is the other."""
+  rng = np.random.default_rng(0)
+  mean, log_std, p_mean, p_log_std = rng.normal(size=(4, 5))
+  prior = distributions.Gaussian(p_mean, p_log_std)
+  noise = rng.normal(size=(200_000, 5))
+  z = mean + np.exp(log_std) * noise
+  log_q = scipy.stats.norm.logpdf(z, mean, np.exp(log_std))
+  log_p = scipy.stats.norm.logpdf(z, p_mean, np.exp(p_log_std))
+  found = distributions.gaussian_log_ratio(mean, log_std, noise, prior)
+  np.testing.assert_allclose(found, log_q - log_p, rtol=1e-3, atol=1e-3)
+  kl = distributions.gaussian_kl(mean, log_std, prior)
+  error = np.std(log_q - log_p, axis=0) / np.sqrt(len(z))
+  assert np.all(np.abs(kl - (log_q - log_p).mean(0)) < 5 * error)

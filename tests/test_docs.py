@@ -131,7 +131,7 @@ def test_contributing_an_output_distribution(monkeypatch):
   np.testing.assert_allclose(output.log_prob(canvas, x), expected, rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(output.mean(output.from_mean(x)), x.clip(0.01, 0.99), atol=1e-5)
   monkeypatch.setitem(distributions.OUTPUTS, 'gaussian', output)
-  model = draw_jax.DRAW(image_shape=(6, 6, 2), steps=2, hidden=4, latent=2, output='gaussian')
+  model = draw_jax.DRAW(image_shape=(6, 6, 2), glimpses=2, hidden=4, latent=2, output='gaussian')
   key = jax.random.key(0)
 
   @jax.jit

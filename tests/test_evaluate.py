@@ -18,7 +18,7 @@ import training_support as support
 
 from draw_jax.training import checkpoint, loop
 
-FLAGS = ('--importance_samples=16', '--repeats=2', '--steps=3,2', '--kl_latents')
+FLAGS = ('--importance_samples=16', '--repeats=2', '--glimpses=3,2', '--kl_latents')
 
 
 @pytest.fixture(scope='module')
@@ -80,15 +80,15 @@ def test_the_figures_and_their_labels(one_device, workdir):
   assert '11 of 11 images' in stdout
   assert 'images, binarization' in stdout
   assert (result['examples'], result['examples_in_split'], result['draws']) == (11, 11, 32)
-  assert [row['steps'] for row in result['results']] == [3, 2]
+  assert [row['glimpses'] for row in result['results']] == [3, 2]
   assert [one['samples'] for one in result['results'][0]['importance']] == [10, 16]
   assert not result['partial']
-  # Training looked at the same pictures through other draws.
-  loaded = checkpoint.load(workdir)
+  # Training looked at the same pictures with one draw of each.
+  saved = checkpoint.load(workdir)
   bound = result['results'][0]['bound']
   noise = np.sqrt(33) * bound['stderr_draws']
-  assert loaded.step == result['step']
-  assert abs(loaded.metrics['bound'] - bound['mean']) < 4 * noise
+  assert saved.step == result['step']
+  assert abs(saved.metrics['bound'] - bound['mean']) < 4 * noise
 
 
 def test_four_devices_give_the_figures_of_one(one_device, workdir, tmp_path):
@@ -199,12 +199,12 @@ def test_mistakes_end_with_one_line(workdir, tmp_path):
     (f'--workdir={fresh}',): 'no checkpoint yet',
     (f'--workdir={other}', '--split=valid'): 'of another model than config.json describes: ',
     (f'--workdir={data}', '--split=valid'): 'are 6 x 6 x 1, the model was trained on 8 x 8 x 1',
-    (f'--workdir={more}',): 'pictures, and images has 270 now: some of valid may be among those',
+    (f'--workdir={more}',): 'images, and images has 270 now: some of valid may be among those',
     (good, '--checkpoint=12345'): "no checkpoint '12345'",
     (good, '--split=test'): "no split 'test': it has train, valid",
     (good, '--importance_samples=many'): '--importance_samples=many: give a number',
     (good, '--importance_samples=0'): '--importance_samples=0: give a number of at least 1',
-    (good, '--steps=4,-1'): '--steps=4,-1: give a number of at least 1',
+    (good, '--glimpses=4,-1'): '--glimpses=4,-1: give a number of at least 1',
     (good, '--repeats=0'): '--repeats=0 must be at least 1',
     (good, f'--output={tmp_path}'): 'cannot write --output',
     (good, f'--output={workdir / "config.json" / "r.json"}'): 'cannot write --output',

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import training_support as support
-from test_model_file import T, any_params, make_loaded
+from test_trained import T, any_params, make_trained
 
 import draw_jax
+from draw_jax import trained
 from draw_jax.errors import UserError
-from draw_jax.pretrained import model_file
 from draw_jax.tasks import registry as tasks
 from draw_jax.training import checkpoint
-from draw_jax.training.step import State
+from draw_jax.training.step import TrainState
 
 
 @pytest.fixture(scope='module')
@@ -29,8 +29,8 @@ def workdir(tmp_path_factory):
   params = any_params(tasks.create(config.model, (8, 8, 1)))
   ema = jax.tree.map(lambda a: a * 1.5, params)
   key, zero = jax.random.key(5), jnp.int32(0)
-  state = State(jnp.int32(40), params, ema, optimizer=(zero,), key=key, rollbacks=zero)
-  progress = {'steps': T, 'image_shape': (8, 8, 1), 'num_classes': None, 'binarization': 'none'}
+  state = TrainState(jnp.int32(40), params, ema, optimizer=(zero,), key=key, rollbacks=zero)
+  progress = {'glimpses': T, 'image_shape': (8, 8, 1), 'num_classes': None, 'binarization': 'none'}
   checkpoints = checkpoint.Checkpoints(folder, keep_latest=1, keep_best=1)
   checkpoints.save(state, progress, {'bound': 9.0}, (0, 9.0))
   checkpoints.close()
@@ -54,7 +54,7 @@ def worker(folder: str, cases: str) -> None:
 
   from draw_jax import export
 
-  model_file.folder = lambda: pathlib.Path(folder)
+  trained.folder = lambda: pathlib.Path(folder)
   ends = []
   for limit, *case in json.loads(cases):
     export.LIMIT = limit
@@ -77,7 +77,7 @@ def exported(workdir, tmp_path_factory):
   given = f'--workdir={workdir}'
   output = f'--output={folder / "deep" / "a.safetensors"}'
   classifier = tmp_path_factory.mktemp('other') / 'classifier.safetensors'
-  model_file.write(classifier, make_loaded('differentiable_ram'))
+  trained.save(classifier, make_trained('differentiable_ram'))
   cases = {
     (9_999, given, '--name=mnist', '--note=a'): 'done',
     (9_999, given, '--name=mnist', '--note=b'): 'mnist.safetensors is there already',
@@ -151,10 +151,10 @@ def test_a_file_gives_the_bound_of_its_checkpoint(exported, workdir, tmp_path):
     results.append(json.loads(output.read_text()))
   ours, theirs = results[1], results[0]
   assert ours['results'] == theirs['results']
-  assert (ours['results'][0]['steps'], ours['examples']) == (T, 11)
+  assert (ours['results'][0]['glimpses'], ours['examples']) == (T, 11)
   assert (ours['model_file'], ours['workdir'], ours['checkpoint']) == (str(path), None, None)
   assert ours['sha256'] == draw_jax.load(path).provenance['sha256']
-  same = ('dataset', 'binarization', 'step', 'ema', 'trained_steps', 'model')
+  same = ('dataset', 'binarization', 'step', 'ema', 'trained_glimpses', 'model')
   assert [ours[name] for name in same] == [theirs[name] for name in same]
   assert f'{path} (sha256 {ours["sha256"][:8]}), step 40, EMA' in done.stdout
 

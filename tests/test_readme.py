@@ -19,7 +19,8 @@ from test_launch import Slurm
 from test_launch_kubernetes import FOLDER as MANIFESTS
 from test_launch_tpu import Tpu
 
-from draw_jax.data import binarized_mnist, preparation, registry, svhn
+from draw_jax.data import registry
+from draw_jax.data.builders import binarized_mnist, preparation, svhn
 
 ROOT = support.ROOT
 README = (ROOT / 'README.md').read_text()
@@ -39,8 +40,8 @@ STEPS = 2
 TINY = CACHE + ''.join(
   f' --config.{field}={value}'
   for field, value in {
-    'model.steps': 2, 'model.hidden': 4, 'model.latent': 2, 'train.num_steps': STEPS,
-    'train.batch_size': 4, 'eval.batch_size': 100, 'eval.pictures': 1,
+    'model.glimpses': 2, 'model.hidden': 4, 'model.latent': 2, 'train.num_steps': STEPS,
+    'train.batch_size': 4, 'eval.batch_size': 100, 'eval.images': 1,
   }.items()
 )  # fmt: skip
 # What is put behind the commands of each program.
@@ -64,7 +65,7 @@ echo "ruff $*" >>called
 # Takes what is in DIR for the published files.
 REGISTER = """
 import dataclasses, hashlib, pathlib, runpy
-from draw_jax.data.binarized_mnist import DrawBinarizedMnist
+from draw_jax.data.builders.binarized_mnist import DrawBinarizedMnist
 
 def found(file):
   content = pathlib.Path('DIR', file.name).read_bytes()
@@ -203,8 +204,8 @@ def test_training_and_what_follows(workdir, checkout, data_dir):
       assert is_there(checkout / output)
     for samples in re.findall('--importance_samples=(.+)', command):
       assert f'importance-weighted, K {samples} ' in printed
-    for steps in re.findall('--steps=(.+)', command):
-      assert re.findall(r'^T (\d+) ', printed, re.M) == steps.split(',')
+    for glimpses in re.findall('--glimpses=(.+)', command):
+      assert re.findall(r'^T (\d+) ', printed, re.M) == glimpses.split(',')
     if '--print' in command.split():
       lines = (checkout / command.rpartition('> ')[2]).read_text().splitlines()
       assert all(line.startswith('python -m draw_jax.train --config=') for line in lines)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import training_support as support
 
-from draw_jax.training import checkpoint, run_log
+from draw_jax import trained
+from draw_jax.training import run_log
 
 TIMES = ('images_per_second',)
 
@@ -35,7 +36,7 @@ def final_state(workdir) -> list[np.ndarray]:
   """Parameters and average, and the checksum of optimizer, key and step."""
   arrays = []
   for ema in (False, True):
-    arrays += jax.tree.leaves(checkpoint.load(workdir, 'latest', ema=ema).params)
+    arrays += jax.tree.leaves(trained.from_workdir(workdir, 'latest', ema=ema).params)
   folder = max((workdir / 'checkpoints').glob('[0-9]*'), key=lambda p: int(p.name))
   stored = json.loads((folder / '_CHECKPOINT_METADATA').read_text())['custom_metadata']
   return [*map(np.asarray, arrays), np.array(stored['checksums']['rest'])]
@@ -86,7 +87,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(experiment, finished, tmp_pa
   process.send_signal(signal.SIGTERM)
   output = process.communicate()[0]
   assert process.returncode == 128 + signal.SIGTERM
-  step = checkpoint.load(tmp_path, 'latest').step
+  step = trained.from_workdir(tmp_path, 'latest').step
   assert f'stopped   by SIGTERM after {step} of 60 steps; the same command goes on' in output
   assert 5 <= step < 60
   done = support.run(experiment, tmp_path)
@@ -112,8 +113,15 @@ def test_begun_on_four_devices_and_ended_on_one(experiment, finished, tmp_path):
 @pytest.mark.parametrize(
   'flags,message',
   [
-    (['--config.modl.stepz=3'], 'no field config.modl.stepz: did you mean config.model.steps?'),
-    (['--config.model.steps=many'], 'flag --config.model.steps=many: invalid literal for int()'),
+    (['--config.modl.latnt=3'], 'no field config.modl.latnt: did you mean config.model.latent?'),
+    (
+      ['--config.model.steps=3'],
+      'no field config.model.steps: did you mean config.model.glimpses?',
+    ),
+    (
+      ['--config.model.glimpses=many'],
+      'flag --config.model.glimpses=many: invalid literal for int()',
+    ),
     (['--config.eval.split=vaild'], "images has no split 'vaild': it has train, valid"),
     (['--profile=9,3'], '--profile=9,3 is not a first and a last step, such as 100,110.'),
     (['--workdir='], '--workdir= is empty: give a path, or leave it out.'),
@@ -147,7 +155,7 @@ def test_the_home_folder(experiment, tmp_path, monkeypatch):
   monkeypatch.setenv('HOME', str(tmp_path))
   done = support.run(experiment, '~/run', '--config.train.num_steps=2')
   assert done.returncode == 0, done.stderr
-  assert checkpoint.load(tmp_path / 'run', 'latest').step == 2
+  assert trained.from_workdir(tmp_path / 'run', 'latest').step == 2
 
 
 def test_profile(experiment, tmp_path):

@@ -38,9 +38,9 @@ def tiny_config(path: str):
   config = config_lib.default()
   config.data.name = 'images'
   config.data.path = path
-  config.model.update({'steps': 3, 'hidden': 8, 'latent': 2, 'read_size': 2, 'write_size': 3})
+  config.model.update({'glimpses': 3, 'hidden': 8, 'latent': 2, 'read_size': 2, 'write_size': 3})
   # All of them, so that better defaults do not change what these tests see.
-  config.model.start.update({
+  config.model.initialization.update({
     'read_stride': 0.5, 'read_sigma': 1.0, 'write_stride': 0.8, 'write_sigma': 1.0,
     'forget_bias': 1.0, 'kernel_scale': 1.0, 'write_scale': 2.0,
   })  # fmt: skip
@@ -49,7 +49,7 @@ def tiny_config(path: str):
   config.optimizer.warmup_steps = 5
   config.eval.batch_size = 8
   config.eval.every_epochs = 2.0
-  config.eval.pictures = 4
+  config.eval.images = 4
   config.checkpoint.every_steps = 7
   config.log.every_steps = 5
   return config

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from draw_jax import config as config_lib
+from draw_jax import renamed
 from draw_jax.cli import usage
 from draw_jax.errors import UserError
 
@@ -58,6 +59,7 @@ def _unknown_field(argv: Sequence[str], config) -> str | None:
   names = config_lib.field_names(config)
   for match in (re.match(r'--?config\.([\w.]+)', arg) for arg in argv):
     if match and match[1] not in names:
-      near = difflib.get_close_matches(match[1], names, n=1, cutoff=0)[0]
+      near = renamed.CONFIG.get(match[1])
+      near = near or difflib.get_close_matches(match[1], names, n=1, cutoff=0)[0]
       return f'no field config.{match[1]}: did you mean config.{near}?'
   return None

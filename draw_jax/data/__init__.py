@@ -1,6 +1,6 @@
 """Every dataset of the paper, from published files to batches, without TensorFlow."""
 
-from draw_jax.data.dataset import Dataset, to_device_float
+from draw_jax.data.dataset import Dataset
 from draw_jax.data.registry import NAMES, open_dataset
 
-__all__ = ['NAMES', 'Dataset', 'open_dataset', 'to_device_float']
+__all__ = ['NAMES', 'Dataset', 'open_dataset']

@@ -32,7 +32,7 @@ def clutter(source: Source, training: bool) -> transforms.Transform:
 SPEC = Spec(
   name='cluttered_mnist',
   load=mnist.load,
-  builder=mnist.DrawMnist,
+  builder=mnist.builder,
   binarizations=('none', 'threshold', 'dynamic'),
   num_classes=10,
   transform=clutter,

@@ -3,9 +3,6 @@
 import zlib
 from collections.abc import Iterator
 
-import grain
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from draw_jax.data.sources import Source
@@ -17,20 +14,6 @@ Batch = dict[str, np.ndarray]
 
 _ENDLESS = 2**62
 _MEAN_EXAMPLES = 10_000
-# Python's lock lets one thread work at a time: a second one only hides waiting for a disk.
-_READ_OPTIONS = grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)
-
-
-def to_device_float(image: jax.Array) -> jax.Array:
-  """Turns bytes into intensities in [0, 1], on the device.
-
-  Args:
-    image: uint8, any shape, 255 for an intensity of one.
-
-  Returns:
-    float32 of the same shape.
-  """
-  return image.astype(jnp.float32) / 255
 
 
 class Dataset:
@@ -196,8 +179,12 @@ class _Steps:
 
 
 def _iterate(batch, start: int, stop: int) -> Iterator[Batch]:
+  import grain  # With Orbax, which takes a second that a config need not wait for.
+
+  # Python's lock lets one thread work at a time: a second one only hides waiting for a disk.
+  options = grain.ReadOptions(num_threads=2, prefetch_buffer_size=8)
   steps = grain.MapDataset.source(_Steps(batch, stop))[start:]
-  return iter(steps.to_iter_dataset(_READ_OPTIONS))
+  return iter(steps.to_iter_dataset(options))
 
 
 def _stack(examples: list[dict[str, np.ndarray]]) -> Batch:

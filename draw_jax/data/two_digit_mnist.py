@@ -24,7 +24,7 @@ def two_digits(source: Source, training: bool) -> transforms.Transform:
 SPEC = Spec(
   name='two_digit_mnist',
   load=mnist.load,
-  builder=mnist.DrawMnist,
+  builder=mnist.builder,
   binarizations=('none', 'threshold', 'dynamic'),
   transform=two_digits,
 )

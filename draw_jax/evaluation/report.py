@@ -2,7 +2,7 @@ r"""The results of an evaluation: as JSON, and as a table for people.
 
 The JSON is one object:
 
-  schema             'draw_jax.evaluation/1'
+  schema             'draw_jax.evaluation/2'
   task               'bound' or 'classification'
   partial            true if it was stopped before the end
   dataset, binarization, split
@@ -14,7 +14,8 @@ The JSON is one object:
                      of a model in a file: its name or path, its hash; else null
   step, ema          training steps taken, whether its parameters are the moving average
   start_from         the trained model that training started from, or null
-  trained_steps      T of its training at that time
+  trained_glimpses   T of its training at that time
+  title              the model in words
   model              the `model` section of its config
   seed, repeats, importance_samples
                      of the draws: R repeats of K samples
@@ -28,12 +29,12 @@ The JSON is one object:
   devices            number and kind
   versions           of draw_jax, jax, flax and python
 
-A row of a 'bound' has `steps`, T, and in nats an image:
+A row of a 'bound' has `glimpses`, T, and in nats an image:
 
   bound              Eq. 12, the mean over all images and draws
   reconstruction     its first part, Eq. 9
   kl                 its second part, Eq. 10
-  kl_steps           [T], the second part by time-step
+  kl_glimpses        [T], the second part by glimpse
   kl_latents         [T][Z], also by latent, if asked for
   importance         list of importance-weighted bounds, with `samples`, the K of each,
                      and `groups`, how many of K draws it is the mean of for each image
@@ -45,9 +46,9 @@ Each but the lists of numbers is an object of
   stderr_draws       standard error for other draws; null for one draw
   bits_per_dim       the mean over H x W x C, in bits
 
-A row of a 'classification' has `steps`; `error` and a list `classes`, with `examples`,
+A row of a 'classification' has `glimpses`; `error` and a list `classes`, with `examples`,
 `errors`, `rate` and its 95 % `interval`; and `confusion`, a row for each label and a
-column for each prediction.
+column for each prediction; and `cross_entropy`, its mean in nats.
 """
 
 import json
@@ -57,52 +58,39 @@ from typing import Any
 
 import jax
 
-from draw_jax import data, distributions, files
-from draw_jax.evaluation import evaluator
-from draw_jax.pretrained import model_file
-from draw_jax.training import checkpoint
-
-# Table 2 of the paper, in nats: upper bounds for the test images with fixed binarisation.
-PAPER = {True: 80.97, False: 87.40}  # by whether there is attention
-_PAPER_STEPS = 64  # Table 3
-_PAPER_TASK = ('binarized_mnist', 'fixed', 'test')
-# Table 1, in percent: errors on cluttered MNIST by model and T.
-PAPER_ERRORS = {
-  ('differentiable_ram', 8): 3.36,
-  ('differentiable_ram', 4): 4.18,
-  ('ram', 8): 8.11,
-  ('ram', 4): 9.41,
-  ('convolutional', 1): 14.35,
-}
+from draw_jax import files
+from draw_jax.data import Dataset
+from draw_jax.evaluation import evaluator, paper
+from draw_jax.pretrained import file_format
+from draw_jax.tasks.base import EvaluationOptions
+from draw_jax.trained import TrainedModel
 
 
 def describe(
-  loaded: checkpoint.Loaded,
-  dataset: data.Dataset,
-  options: evaluator.Options,
+  trained: TrainedModel,
+  dataset: Dataset,
+  options: EvaluationOptions,
   measured: evaluator.Measurement,
   *,
   workdir: str | None = None,
   which: str | None = None,
   file: str | None = None,
-  sha256: str | None = None,
 ) -> dict[str, Any]:
   """Every figure with all that it depends on, for JSON.
 
   Args:
-    loaded: the model.
+    trained: the model.
     dataset: that it was evaluated on.
     options: of the evaluation.
     measured: its figures.
     workdir: of the training run that the model is from.
     which: checkpoint was asked for there.
     file: that the model is from instead: its name or path.
-    sha256: that the file names.
   """
-  model = loaded.config.model.to_dict()
+  task = trained.task
   about = {
-    'schema': 'draw_jax.evaluation/1',
-    'task': 'bound' if 'bound' in measured.results[0] else 'classification',
+    'schema': 'draw_jax.evaluation/2',
+    'task': task.kind,
     'partial': measured.partial,
     'dataset': dataset.name,
     'binarization': dataset.binarization,
@@ -112,26 +100,27 @@ def describe(
     'workdir': workdir,
     'checkpoint': which,
     'model_file': file,
-    'sha256': sha256,
-    'step': loaded.step,
-    'start_from': loaded.config.train.get('start_from'),
-    'ema': loaded.ema,
-    'trained_steps': loaded.steps,
-    'model': model,
+    'sha256': trained.provenance.get('sha256'),
+    'step': trained.step,
+    'start_from': trained.config.train.get('start_from'),
+    'ema': trained.ema,
+    'trained_glimpses': trained.glimpses,
+    'title': task.title,
+    'model': trained.config.model.to_dict(),
     'seed': options.seed,
     'repeats': options.repeats,
     'importance_samples': max(options.importance_samples, default=1),
     'draws': measured.draws,
   }
-  if about['task'] == 'bound':
-    about['likelihood'] = distributions.is_likelihood(model['output'], dataset.binarization)
-  longest = max(row['steps'] for row in measured.results)
-  about['paper'], about['paper_note'] = _paper(about, longest)
+  if (likelihood := task.is_likelihood(dataset.binarization)) is not None:
+    about['likelihood'] = likelihood
+  most = max(row['glimpses'] for row in measured.results)
+  about['paper'], about['paper_note'] = paper.number(about, most)
   return about | {
     'results': measured.results,
     'draws_per_second': measured.speed,
     'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
-    'versions': model_file.versions() | {'python': platform.python_version()},
+    'versions': file_format.versions() | {'python': platform.python_version()},
   }
 
 
@@ -144,15 +133,12 @@ def save(path, result: dict[str, Any]) -> None:
 
 def table(result: dict[str, Any]) -> str:
   """The figures for people, with their labels."""
-  model, bound = result['model'], result['task'] == 'bound'
-  kind = model['name']
-  if 'attention' in model:
-    kind += ' with attention' if model['attention'] else ' without attention'
+  bound = result['task'] == 'bound'
   lines = [
     f'data        {result["dataset"]}, binarization {result["binarization"]}, split '
     f'{result["split"]}, {result["examples"]:,} of {result["examples_in_split"]:,} images',
-    f'model       {kind}, {_source(result)}, '
-    f'{"EMA" if result["ema"] else "no EMA"}, trained with T {result["trained_steps"]}',
+    f'model       {result["title"]}, {_source(result)}, '
+    f'{"EMA" if result["ema"] else "no EMA"}, trained with T {result["trained_glimpses"]}',
   ]
   if bound:
     lines.append(
@@ -166,17 +152,18 @@ def table(result: dict[str, Any]) -> str:
   for row in result['results']:
     lines += ['', *(_bound_lines(row, result) if bound else _classification_lines(row))]
   if bound:
-    longest = max(result['results'], key=lambda row: row['steps'])
-    lines += ['', f'KL of each of {longest["steps"]} steps, nats', *_numbers(longest['kl_steps'])]
+    longest = max(result['results'], key=lambda row: row['glimpses'])
+    title = f'KL of each of {longest["glimpses"]} glimpses, nats'
+    lines += ['', title, *_numbers(longest['kl_glimpses'])]
     if 'kl_latents' in longest:
       totals = [math.fsum(kl) for kl in zip(*longest['kl_latents'], strict=True)]
-      title = f'KL of each of {len(totals)} latents over all steps, nats, the largest first'
+      title = f'KL of each of {len(totals)} latents over all glimpses, nats, the largest first'
       lines += ['', title, *_numbers(sorted(totals, reverse=True))]
   lines += ['', f'paper       {result["paper_note"]}']
   if bound and not result['likelihood']:
     lines.append(
       'note        cross-entropy of intensities under Bernoullis, as the paper uses it: neither '
-      'the nats\n            nor the bits are a likelihood of the pixels, RGB or grey'
+      'the nats\n            nor the bits are a likelihood of the pixels, RGB or gray'
     )
   if result['draws_per_second']:
     lines.append(
@@ -195,37 +182,15 @@ def _source(result: dict[str, Any]) -> str:
   return f'{result["workdir"]}, {step} ({result["checkpoint"]})'
 
 
-def _paper(about: dict[str, Any], steps: int) -> tuple[float | None, str]:
-  """The paper's figure for the same task and T, and what it is; or None and why there is none."""
-  if about['task'] != 'bound':
-    error = PAPER_ERRORS.get((about['model']['name'], steps))
-    same = (about['dataset'], about['split']) == ('cluttered_mnist', 'test')
-    if not same or error is None or steps != about['trained_steps']:
-      return None, (
-        'not comparable: its figures are for cluttered_mnist, split test, trained with T 4 or 8'
-      )
-    return error, f'{error:.2f} % errors with T {steps} (other pictures, made in the same way)'
-  task = (about['dataset'], about['binarization'], about['split'])
-  if task != _PAPER_TASK:
-    return None, (
-      'not comparable: its figures are for binarized_mnist, fixed binarisation, split test'
-    )
-  if steps != _PAPER_STEPS:
-    return None, f'not comparable: its figures are for T {_PAPER_STEPS}'
-  attention = about['model']['attention']
-  note = f'at most {PAPER[attention]:.2f} nats {"with" if attention else "without"} attention'
-  return PAPER[attention], f'{note} (a bound as Eq. 12, same data)'
-
-
 def _bound_lines(row: dict[str, Any], result: dict[str, Any]) -> list[str]:
   name = 'bound' if result['likelihood'] else 'cross-entropy + KL'
   lines = [
-    f'{"T " + str(row["steps"]):<28}{"nats/image":>11}{"+- images":>11}{"+- draws":>10}'
+    f'{"T " + str(row["glimpses"]):<28}{"nats/image":>11}{"+- images":>11}{"+- draws":>10}'
     f'{"bits/dim":>10}{"paper":>8}'
   ]
-  whole = row['steps'] == _PAPER_STEPS and not result['partial']
-  paper = f'{result["paper"]:.2f}' if result['paper'] and whole else '-'
-  rows = [(f'{name} (Eq. 12)', row['bound'], paper)]
+  whole = row['glimpses'] == paper.BOUND_GLIMPSES and not result['partial']
+  papers = f'{result["paper"]:.2f}' if result['paper'] and whole else '-'
+  rows = [(f'{name} (Eq. 12)', row['bound'], papers)]
   rows += [
     ('  reconstruction', row['reconstruction'], ''),
     ('  KL', row['kl'], ''),
@@ -240,7 +205,7 @@ def _bound_lines(row: dict[str, Any], result: dict[str, Any]) -> list[str]:
 
 
 def _classification_lines(row: dict[str, Any]) -> list[str]:
-  lines = [f'T {row["steps"]:<10}{"error":>9}   95 % interval     errors of images']
+  lines = [f'T {row["glimpses"]:<10}{"error":>9}   95 % interval     errors of images']
   rows = [('all', row['error'])] + [(f'class {i}', one) for i, one in enumerate(row['classes'])]
   for label, one in rows:
     if one['examples']:

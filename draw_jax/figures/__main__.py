@@ -10,9 +10,9 @@ import pathlib
 
 from absl import flags
 
-from draw_jax import errors, files
+from draw_jax import errors, files, trained
 from draw_jax.cli import app
-from draw_jax.figures import gallery, runs
+from draw_jax.figures import gallery
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
 _MODEL = flags.DEFINE_string(
@@ -37,7 +37,7 @@ _COMPARE = flags.DEFINE_multi_string(
 def main() -> None:
   """Makes the figures asked for."""
   names = gallery.choose(_FIGURE.value)
-  options = gallery.Options(
+  options = gallery.FigureOptions(
     output=pathlib.Path(_OUTPUT.value),
     num=_NUM.value,
     seed=_SEED.value,
@@ -47,11 +47,11 @@ def main() -> None:
     compare=tuple(_COMPARE.value),
   )
   files.make_folder(options.output)
-  run = runs.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value, _DATA_DIR.value)
+  model = trained.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value, data_dir=_DATA_DIR.value)
   made = 0
   for name in names:
     try:
-      gallery.FIGURES[name](run, options)
+      gallery.FIGURES[name](model, options)
       made += 1
       print(f'{name}: done')
     except errors.UserError as error:

@@ -5,18 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from draw_jax import distributions
-
 _SIZE = (5.5, 3.4)  # inches
 _LABELS = {'bound': 'bound (nats)', 'error': 'error (%)'}
 # Of the longest run: the steep beginning, which would flatten the rest.
 _BEGINNING = 0.05
-
-
-def bound_label(output: str, binarization: str) -> str:
-  """What the bound is called with this output distribution and these data."""
-  is_bound = distributions.is_likelihood(output, binarization)
-  return _LABELS['bound'] if is_bound else 'cross-entropy + KL (nats)'
 
 
 def curves(

@@ -12,8 +12,7 @@ from draw_jax.data import images as own_images
 from draw_jax.data import registry
 from draw_jax.errors import UserError
 from draw_jax.figures import animation, curves, explain, neighbors, page, passes, player, sequences
-from draw_jax.figures.runs import Run
-from draw_jax.models.draw import DRAW
+from draw_jax.trained import TrainedModel
 from draw_jax.training import checkpoint, run_log
 
 _COLUMNS = 10  # of the grid of samples
@@ -21,7 +20,7 @@ _BETWEEN = 9  # pictures of an interpolation
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class FigureOptions:
   """What the user can choose.
 
   Attributes:
@@ -44,26 +43,27 @@ class Options:
   compare: tuple[str, ...] = ()
 
 
-def make_sequences(run: Run, options: Options) -> None:
+def make_sequences(trained: TrainedModel, options: FigureOptions) -> None:
   """Figs. 1, 7 and 10."""
-  drawing = _generate(run, options)
+  drawing = _generate(trained, options)
   page.save(
-    sequences.sequences(drawing.images, drawing.write, run.model.write_size),
+    sequences.sequences(drawing.images, drawing.write, trained.model.write_size),
     options.output / 'sequences',
   )
   _save_arrays(options, 'sequences', drawing)
 
 
-def make_samples(run: Run, options: Options) -> None:
+def make_samples(trained: TrainedModel, options: FigureOptions) -> None:
   """Figs. 6, 8, 9 and 12; without neighbours where the training set is not at hand."""
+  trained.task.check_draws()
   num = options.num * _COLUMNS
   images = passes.generate(
-    run.model, run.params, num, options.seed, trace=False, binary=options.binary
+    trained.model, trained.params, num, options.seed, trace=False, binary=options.binary
   ).images[0]
   beside = images[_COLUMNS - 1 :: _COLUMNS]
   arrays = {'images': images}
   try:
-    chunks = run.training_pictures()
+    chunks = trained.training_images()
     bar = tqdm.tqdm(chunks, 'searching neighbours', unit='chunk', disable=None)
     index, distance, found = neighbors.nearest(beside, bar)
     arrays |= {'nearest': found, 'nearest_index': index, 'nearest_distance': distance}
@@ -75,25 +75,23 @@ def make_samples(run: Run, options: Options) -> None:
     save_npz(options.output / 'samples.npz', **arrays)
 
 
-def make_filters(run: Run, options: Options) -> None:
+def make_filters(trained: TrainedModel, options: FigureOptions) -> None:
   """Fig. 3."""
-  page.save(explain.explainer(_picture(run, options)), options.output / 'filters')
+  page.save(explain.explainer(_picture(trained, options)), options.output / 'filters')
 
 
-def make_zooming(run: Run, options: Options) -> None:
+def make_zooming(trained: TrainedModel, options: FigureOptions) -> None:
   """Fig. 4."""
-  page.save(explain.zooming(_picture(run, options)), options.output / 'zooming')
+  page.save(explain.zooming(_picture(trained, options)), options.output / 'zooming')
 
 
-def make_curves(run: Run, options: Options) -> None:
+def make_curves(trained: TrainedModel, options: FigureOptions) -> None:
   """Fig. 11."""
-  if run.workdir is None:
+  if trained.workdir is None:
     raise UserError('the learning curve needs the run_log.jsonl of a --workdir.')
-  metric, label = 'error', None
-  if isinstance(run.model, DRAW):
-    metric, label = 'bound', curves.bound_label(run.model.output, run.binarization)
+  metric, label = trained.task.metric, trained.task.metric_label(trained.binarization)
   rows = {}
-  for workdir in (run.workdir, *map(pathlib.Path, options.compare)):
+  for workdir in (trained.workdir, *map(pathlib.Path, options.compare)):
     found = run_log.read(workdir)
     if not found:
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
@@ -101,20 +99,20 @@ def make_curves(run: Run, options: Options) -> None:
       raise UserError(f'{workdir} has no {metric} to compare: it holds a model of another kind.')
     other = checkpoint.read_config(workdir).data
     there = other.name, registry.find(other.name).binarization(other.binarization)
-    here = run.config.data.name, run.binarization
+    here = trained.config.data.name, trained.binarization
     if there != here:
       raise UserError(
-        f'{workdir} was trained on {there[0]} with binarization {there[1]}, {run.workdir} on '
+        f'{workdir} was trained on {there[0]} with binarization {there[1]}, {trained.workdir} on '
         f'{here[0]} with {here[1]}: their costs do not compare.'
       )
     rows[_unused(workdir.resolve().name, rows)] = found
   page.save(curves.curves(rows, metric, label), options.output / 'curves')
 
 
-def make_reconstructions(run: Run, options: Options) -> None:
+def make_reconstructions(trained: TrainedModel, options: FigureOptions) -> None:
   """Reading beside writing, and the KL of each step."""
-  targets, drawing = _reconstruct(run, options)
-  sizes = (run.model.read_size, run.model.write_size)
+  targets, drawing = _reconstruct(trained, options)
+  sizes = (trained.model.read_size, trained.model.write_size)
   figure = sequences.reconstructions(
     targets, drawing.images, drawing.kl, drawing.read, drawing.write, sizes
   )
@@ -122,41 +120,42 @@ def make_reconstructions(run: Run, options: Options) -> None:
   _save_arrays(options, 'reconstructions', drawing, targets=targets)
 
 
-def make_interpolation(run: Run, options: Options) -> None:
+def make_interpolation(trained: TrainedModel, options: FigureOptions) -> None:
   """Ways between pictures through the latents."""
-  ends = run.pictures(2 * options.num, options.seed)
+  trained.task.check_draws()
+  ends = trained.held_out_images(2 * options.num, options.seed)
   first, last = np.split(ends, 2)
   ways = passes.interpolate(
-    run.model, run.params, first, last, _BETWEEN, options.seed, binary=options.binary
+    trained.model, trained.params, first, last, _BETWEEN, options.seed, binary=options.binary
   )
   page.save(sequences.interpolation(first, ways, last), options.output / 'interpolation')
   if options.npz:
     save_npz(options.output / 'interpolation.npz', first=first, ways=ways, last=last)
 
 
-def make_animations(run: Run, options: Options) -> None:
+def make_animations(trained: TrainedModel, options: FigureOptions) -> None:
   """The drawing of samples and of reconstructions."""
-  drawing = _generate(run, options)
-  frames = animation.drawing_frames(drawing.images, drawing.write, run.model.write_size)
+  drawing = _generate(trained, options)
+  frames = animation.drawing_frames(drawing.images, drawing.write, trained.model.write_size)
   save_animation(options.output / 'drawing', frames)
-  targets, drawing = _reconstruct(run, options)
+  targets, drawing = _reconstruct(trained, options)
   frames = animation.reconstruction_frames(
     targets,
     drawing.images,
     drawing.read,
     drawing.write,
-    (run.model.read_size, run.model.write_size),
+    (trained.model.read_size, trained.model.write_size),
   )
   save_animation(options.output / 'reconstruction', frames)
 
 
-def make_player(run: Run, options: Options) -> None:
+def make_player(trained: TrainedModel, options: FigureOptions) -> None:
   """The web page; without reconstructions where the data are not at hand."""
-  drawing = _generate(run, options)
-  size = run.model.write_size
+  drawing = _generate(trained, options)
+  size = trained.model.write_size
   parts = [player.Section('Drawn from the prior', drawing.images, drawing.write, size)]
   try:
-    targets, drawing = _reconstruct(run, options)
+    targets, drawing = _reconstruct(trained, options)
     parts.append(
       player.Section(
         'Reconstructions: read in green, written in red, KL of each step',
@@ -164,28 +163,29 @@ def make_player(run: Run, options: Options) -> None:
         drawing.write,
         size,
         drawing.read,
-        run.model.read_size,
+        trained.model.read_size,
         targets,
         drawing.kl,
       )
     )
   except UserError as error:
     print(f'player: without reconstructions. {error}')
-  player.save(options.output / 'player.html', f'DRAW: {run.name}', parts)
+  player.save(options.output / 'player.html', f'DRAW: {trained.name}', parts)
 
 
-def make_glimpses(run: Run, options: Options) -> None:
+def make_glimpses(trained: TrainedModel, options: FigureOptions) -> None:
   """Fig. 5."""
-  images = run.pictures(options.num, options.seed)
-  looking = passes.look(run.model, run.params, images)
-  figure = sequences.glimpses(images, looking.window, run.model.read_size)
+  trained.task.check_looks()
+  images = trained.held_out_images(options.num, options.seed)
+  looking = passes.look(trained.model, trained.params, images)
+  figure = sequences.glimpses(images, looking.window, trained.model.read_size)
   page.save(figure, options.output / 'glimpses')
   if options.npz:
     window = {f'read_{field}': a for field, a in looking.window._asdict().items()}
     save_npz(options.output / 'glimpses.npz', images=images, glimpses=looking.glimpse, **window)
 
 
-FIGURES: dict[str, Callable[[Run, Options], None]] = {
+FIGURES: dict[str, Callable[[TrainedModel, FigureOptions], None]] = {
   'sequences': make_sequences,
   'samples': make_samples,
   'filters': make_filters,
@@ -223,7 +223,7 @@ def save_npz(path: pathlib.Path, **arrays) -> None:
     np.savez_compressed(temporary, **{k: v for k, v in arrays.items() if v is not None})
 
 
-def _save_arrays(options: Options, name: str, drawing: passes.Drawing, **more) -> None:
+def _save_arrays(options: FigureOptions, name: str, drawing: passes.Drawing, **more) -> None:
   if not options.npz:
     return
   for kind in ('write', 'read'):
@@ -232,20 +232,28 @@ def _save_arrays(options: Options, name: str, drawing: passes.Drawing, **more) -
   save_npz(options.output / f'{name}.npz', images=drawing.images, kl=drawing.kl, **more)
 
 
-def _generate(run: Run, options: Options) -> passes.Drawing:
-  return passes.generate(run.model, run.params, options.num, options.seed, binary=options.binary)
+def _generate(trained: TrainedModel, options: FigureOptions) -> passes.Drawing:
+  trained.task.check_draws()
+  return passes.generate(
+    trained.model, trained.params, options.num, options.seed, binary=options.binary
+  )
 
 
-def _reconstruct(run: Run, options: Options) -> tuple[np.ndarray, passes.Drawing]:
-  targets = run.pictures(options.num, options.seed)
-  drawing = passes.reconstruct(run.model, run.params, targets, options.seed, binary=options.binary)
+def _reconstruct(
+  trained: TrainedModel, options: FigureOptions
+) -> tuple[np.ndarray, passes.Drawing]:
+  trained.task.check_draws()
+  targets = trained.held_out_images(options.num, options.seed)
+  drawing = passes.reconstruct(
+    trained.model, trained.params, targets, options.seed, binary=options.binary
+  )
   return targets, drawing
 
 
-def _picture(run: Run, options: Options) -> np.ndarray:
+def _picture(trained: TrainedModel, options: FigureOptions) -> np.ndarray:
   """The picture [H, W, C] on which attention is explained."""
   if options.image is None:
-    return run.pictures(1, options.seed)[0]
+    return trained.held_out_images(1, options.seed)[0]
   try:
     image = own_images.open_picture(options.image).convert('RGB')
     # A print of 12 x 12 filters shows more on a small picture.

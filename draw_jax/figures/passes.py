@@ -15,8 +15,6 @@ import numpy as np
 import tqdm
 
 from draw_jax.attention import Window
-from draw_jax.errors import UserError
-from draw_jax.models.convnet import Convolutional
 from draw_jax.models.draw import DRAW
 
 CHUNK = 128  # examples worked on at once
@@ -41,10 +39,6 @@ class Looking(NamedTuple):
 def look(model: nn.Module, params, images) -> Looking:
   """Classifies pictures [n, H, W, C]; every glimpse is kept."""
   images = jnp.asarray(images, jnp.float32)
-  if isinstance(model, DRAW):
-    raise UserError('DRAW classifies nothing: the figure reconstructions shows where it reads.')
-  if isinstance(model, Convolutional):
-    raise UserError('a convolutional network takes no glimpses: it sees the whole picture at once.')
   return _in_chunks(lambda i: _look(model, params, images[i]), len(images), 'looking')
 
 
@@ -54,7 +48,7 @@ def generate(
   num: int,
   seed: int,
   *,
-  steps: int | None = None,
+  glimpses: int | None = None,
   trace: bool = True,
   binary: bool = False,
 ) -> Drawing:
@@ -65,21 +59,19 @@ def generate(
     params: its parameters.
     num: n, how many pictures.
     seed: of all randomness.
-    steps: T; None takes the model's own.
+    glimpses: T; None takes the model's own.
     trace: keep every step, or else only the last.
     binary: draw the pixels from D(X | c), or else show their mean, as the paper.
   """
-  _check_draws(model)
-  fixed = {'steps': steps or model.steps, 'trace': trace, 'binary': binary}
+  fixed = {'glimpses': glimpses or model.glimpses, 'trace': trace, 'binary': binary}
   key = jax.random.key(seed)
   return _in_chunks(lambda i: _generate(model, params, key, i, **fixed), num, 'drawing')
 
 
 def reconstruct(model: DRAW, params, images, seed: int, *, binary: bool = False) -> Drawing:
   """Encodes pictures [n, H, W, C] and draws them again; every step is kept."""
-  _check_draws(model)
   images = jnp.asarray(images, jnp.float32)
-  fixed = {'steps': model.steps, 'binary': binary}
+  fixed = {'glimpses': model.glimpses, 'binary': binary}
   key = jax.random.key(seed)
   draw = lambda i: _reconstruct(model, params, key, i, images[i], **fixed)  # noqa: E731
   return _in_chunks(draw, len(images), 'reconstructing')
@@ -112,10 +104,9 @@ def interpolate(
   Returns:
     [n, K, H, W, C], in [0, 1].
   """
-  _check_draws(model)
   num = len(images)
   key, indices = jax.random.key(seed), jnp.arange(num)
-  noise = _noise(key, indices, model.steps, model.latent)
+  noise = _noise(model, key, indices, model.glimpses)
   ends = jnp.concatenate([jnp.asarray(images), jnp.asarray(others)])
   latents = _latents(model, params, ends, jnp.concatenate([noise, noise], 1))
   first, last = jnp.split(latents, 2, 1)
@@ -126,14 +117,6 @@ def interpolate(
   return np.stack(ways, 1)
 
 
-def _check_draws(model: nn.Module) -> None:
-  if not isinstance(model, DRAW):
-    raise UserError(
-      f'a {type(model).__name__} draws no pictures; it classifies them. '
-      '`python -m draw_jax.figures --figure=glimpses` shows where a classifier looks.'
-    )
-
-
 # Compiled once for a model and a number of examples, however many figures ask.
 @functools.partial(jax.jit, static_argnames='model')
 def _look(model, params, x) -> Looking:
@@ -141,17 +124,17 @@ def _look(model, params, x) -> Looking:
   return Looking(trace.window, trace.glimpse)
 
 
-@functools.partial(jax.jit, static_argnames=('model', 'steps', 'trace', 'binary'))
-def _generate(model, params, key, indices, *, steps, trace, binary) -> Drawing:
-  latents = _noise(key, indices, steps, model.latent)
-  canvas, traced = model.apply({'params': params}, latents, trace=trace, method='decode')
+@functools.partial(jax.jit, static_argnames=('model', 'glimpses', 'trace', 'binary'))
+def _generate(model, params, key, indices, *, glimpses, trace, binary) -> Drawing:
+  noise = _noise(model, key, indices, glimpses)
+  canvas, traced = model.apply({'params': params}, noise, trace=trace, method='draw')
   canvas, write = (traced.canvas, traced.write) if trace else (canvas[None], None)
   return Drawing(_show(model, canvas, key, indices, binary), write)
 
 
-@functools.partial(jax.jit, static_argnames=('model', 'steps', 'binary'))
-def _reconstruct(model, params, key, indices, x, *, steps, binary) -> Drawing:
-  noise = _noise(key, indices, steps, model.latent)
+@functools.partial(jax.jit, static_argnames=('model', 'glimpses', 'binary'))
+def _reconstruct(model, params, key, indices, x, *, glimpses, binary) -> Drawing:
+  noise = _noise(model, key, indices, glimpses)
   terms = model.apply({'params': params}, x, noise, trace=True, method='infer')
   images = _show(model, terms.trace.canvas, key, indices, binary)
   return Drawing(images, terms.trace.write, terms.trace.read, terms.kl)
@@ -170,10 +153,10 @@ def _decode(model, params, latents, key, indices, *, binary) -> jax.Array:
   return _show(model, canvas[None], key, indices, binary)[0]
 
 
-def _noise(key, indices, steps: int, latent: int) -> jax.Array:
-  """[T, n, Z] standard normal, that of each example from the key and its index."""
+def _noise(model: DRAW, key, indices, glimpses: int) -> jax.Array:
+  """[T, n, Z], that of each example from the key and its index."""
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
-  return jax.vmap(lambda key: jax.random.normal(key, (steps, latent)), out_axes=1)(keys)
+  return jax.vmap(lambda key: model.noise(key, 1, glimpses)[:, 0], out_axes=1)(keys)
 
 
 def _show(model: DRAW, canvas, key, indices, binary: bool) -> jax.Array:

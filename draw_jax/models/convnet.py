@@ -1,55 +1,72 @@
 """The convolutional network that Table 1 compares with."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from draw_jax import fields
+from draw_jax.models import layers
 
-class Convolutional(nn.Module):
+
+@dataclasses.dataclass(kw_only=True)
+class ConvnetConfig:
+  """What an experiment says of the convolutional network; the sizes of Mnih et al. (2014)."""
+
+  # T: the image is seen as a whole, once.
+  glimpses: int = fields.field(
+    1, check=lambda n: None if n == 1 else 'must be 1: it sees the whole image, once.'
+  )
+  # Of the convolution.
+  filters: int = fields.field(8, at_least=1)
+  # Their height and width in pixels.
+  filter_size: int = fields.field(10, at_least=1)
+  # Pixels from one place of a filter to the next.
+  stride: int = fields.field(5, at_least=1)
+  # Units of the second layer.
+  hidden: int = fields.field(256, at_least=1)
+
+  def check_image(self, height: int, width: int) -> None:
+    """Raises a `UserError` unless a filter fits on images of this size."""
+    layers.check_size('filter_size', self.filter_size, height, width)
+
+
+class Convnet(nn.Module, ConvnetConfig):
   """A convolution and a layer of hidden units, both of rectified linear units.
 
   The paper says no more of it than that it has two layers; its error is the one
   that Mnih et al. (2014) give. The sizes are theirs too: 8 filters of 10 x 10 at
   every fifth pixel, and 256 hidden units.
 
-      model = Convolutional(image_shape=(100, 100, 1))
+      model = Convnet(image_shape=(100, 100, 1))
       params = model.init(key, x)['params']
       logits, _ = model.apply({'params': params}, x)
 
   Attributes:
     image_shape: (H, W, C).
     num_classes: K.
-    steps: always 1; the picture is seen as a whole, once.
-    filters: of the convolution.
-    filter_size: their height and width in pixels.
-    stride: pixels from one place of a filter to the next.
-    hidden: units of the second layer.
   """
 
   image_shape: tuple[int, int, int]
   num_classes: int = 10
-  steps: int = 1
-  filters: int = 8
-  filter_size: int = 10
-  stride: int = 5
-  hidden: int = 256
 
   @nn.compact
   def __call__(
-    self, x: jax.Array, *, steps: int | None = None, trace: bool = False
+    self, x: jax.Array, *, glimpses: int | None = None, trace: bool = False
   ) -> tuple[jax.Array, None]:
     """The scores of the classes.
 
     Args:
       x: [B, H, W, C], values in [0, 1].
-      steps: without effect.
+      glimpses: without effect.
       trace: without effect, as there are no glimpses.
 
     Returns:
       Logits [B, K], and None.
     """
-    del steps, trace
+    del glimpses, trace
     he = nn.initializers.he_normal()
     x = patches(x, self.filter_size, self.stride)
     # As a product of matrices: XLA's convolutions are many times slower on CPUs.

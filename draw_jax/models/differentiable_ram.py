@@ -11,87 +11,98 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from draw_jax import attention
+from draw_jax import attention, fields
 from draw_jax.models import gradients, layers, recurrence
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
-  """Starting values, which the paper leaves open."""
+class GlimpseInitialization:
+  """Initial values, which the paper leaves open."""
 
-  stride: float = 1.0  # of the stride that spans the picture: all of it is seen at first
-  sigma: float = 6.0  # pixels: filters wide enough to leave no gaps between them
-  forget_bias: float = 1.0  # of the LSTM: gradients reach the early glimpses at first
-  kernel_scale: float = 1.0  # weights are N(0, kernel_scale / fan_in)
+  # Of the stride that spans the image: all of it is seen at first.
+  stride: float = fields.field(1.0, above=0)
+  # Pixels: filters wide enough to leave no gaps between them.
+  sigma: float = fields.field(6.0, above=0)
+  # Of the LSTM: gradients reach the early glimpses at first.
+  forget_bias: float = 1.0
+  # Weights are N(0, kernel_scale / fan_in).
+  kernel_scale: float = fields.field(1.0, above=0)
 
 
-class Trace(NamedTuple):
-  """Every glimpse of one pass, for pictures."""
+@dataclasses.dataclass(kw_only=True)
+class DifferentiableRamConfig:
+  """What an experiment says of the attention classifier; the paper's sizes."""
+
+  # T. Parameters do not depend on it, so another number may be given to each call.
+  glimpses: int = fields.field(8, at_least=1)
+  # D, units of the LSTM.
+  hidden: int = fields.field(256, at_least=1)
+  # N of the reading grid of N x N filters.
+  read_size: int = fields.field(12, at_least=1)
+  # On the norm of the gradient with respect to the five numbers that place a window, for each
+  # glimpse and image; 0: none. Without it training fails after some 10,000 steps: filters become
+  # narrow and intensities high, and a few images with gradients in the hundreds set the direction.
+  window_limit: float = fields.field(10.0, at_least=0)
+  # In which matrices are multiplied, such as 'bfloat16'; None: the type of the parameters.
+  dtype: str | None = fields.field(None, choices=layers.DTYPES)
+  # What the backward pass keeps in memory, a name in recurrence.REMAT.
+  remat: str = fields.field('products', choices=recurrence.REMAT)
+  # Initial values of the parameters.
+  initialization: GlimpseInitialization = GlimpseInitialization()
+
+  def check_image(self, height: int, width: int) -> None:
+    """Raises a `UserError` unless the grid fits on images of this size."""
+    layers.check_size('read_size', self.read_size, height, width)
+
+
+class GlimpseTrace(NamedTuple):
+  """Every glimpse of one pass."""
 
   window: attention.Window  # each field [T, B]
   glimpse: jax.Array  # [T, B, N, N, C]
 
 
-class DifferentiableRAM(nn.Module):
-  """An LSTM that looks at a picture T times, and then names its class.
+class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
+  """An LSTM that looks at an image T times, and then names its class.
 
       model = DifferentiableRAM(image_shape=(100, 100, 1))
       params = model.init(key, x)['params']
       logits, _ = model.apply({'params': params}, x)
 
-  Parameters do not depend on `steps`, so another number may be given to each call.
-
   Attributes:
     image_shape: (H, W, C).
     num_classes: K.
-    steps: T, the number of glimpses.
-    hidden: D.
-    read_size: N of the grid of filters.
-    window_limit: on the norm of the gradient by the five numbers that place a
-      window, for each glimpse at each picture; 0: none.
-    start: starting values of the parameters.
-    dtype: in which the matrices of the layers are multiplied, for example
-      jnp.bfloat16. All else stays in `param_dtype`.
     param_dtype: of the parameters.
-    remat: what the backward pass keeps in memory, a name in `recurrence.REMAT`.
-      The results do not depend on it; see `draw_jax.DRAW`.
   """
 
   image_shape: tuple[int, int, int]
   num_classes: int = 10
-  steps: int = 8
-  hidden: int = 256
-  read_size: int = 12
-  window_limit: float = 0.0
-  start: Start = Start()
-  dtype: jax.typing.DTypeLike | None = None
   param_dtype: jax.typing.DTypeLike = jnp.float32
-  remat: str = 'products'
 
   def setup(self):
     """Makes the parameters."""
-    start, hidden, dtype = self.start, self.hidden, self.param_dtype
-    scale = start.kernel_scale
-    window = layers.start_window(hidden, dtype, stride=start.stride, sigma=start.sigma, scale=scale)
-    glimpse, bias = self.read_size**2 * self.image_shape[-1], start.forget_bias
-    core = layers.start_lstm(glimpse, hidden, dtype, forget_bias=bias, scale=scale)
-    head = layers.start_linear(hidden, self.num_classes, dtype, scale=scale)
+    init, hidden, dtype = self.initialization, self.hidden, self.param_dtype
+    scale = init.kernel_scale
+    window = layers.init_window(hidden, dtype, stride=init.stride, sigma=init.sigma, scale=scale)
+    glimpse, bias = self.read_size**2 * self.image_shape[-1], init.forget_bias
+    core = layers.init_lstm(glimpse, hidden, dtype, forget_bias=bias, scale=scale)
+    head = layers.init_linear(hidden, self.num_classes, dtype, scale=scale)
     self.window = self.param('window', window)
     self.core = self.param('core', core)
     self.head = self.param('head', head)
 
   def __call__(
-    self, x, *, steps: int | None = None, trace: bool = False
-  ) -> tuple[jax.Array, Trace | None]:
+    self, x, *, glimpses: int | None = None, trace: bool = False
+  ) -> tuple[jax.Array, GlimpseTrace | None]:
     """The scores of the classes after T glimpses.
 
     Args:
       x: [B, H, W, C], values in [0, 1].
-      steps: T; None takes the module's own.
+      glimpses: T; None takes the module's own.
       trace: also return every glimpse.
 
     Returns:
-      Logits [B, K], and a Trace or None.
+      Logits [B, K], and a GlimpseTrace or None.
     """
     x = x.astype(self.param_dtype)
 
@@ -99,12 +110,12 @@ class DifferentiableRAM(nn.Module):
       state, seen = self._step(large, state, x)
       return state, seen if trace else None
 
-    state = layers.from_start((self.core['h'], self.core['c']), len(x))
-    times = jnp.arange(self.steps if steps is None else steps)
+    state = layers.repeat_initial((self.core['h'], self.core['c']), len(x))
+    times = jnp.arange(self.glimpses if glimpses is None else glimpses)
     (h, _), traced = recurrence.scan(
       step, {'core': self.core}, state, times, self.remat, self.dtype
     )
-    return layers.linear(self.head, h, self.dtype), Trace(*traced) if trace else None
+    return layers.linear(self.head, h, self.dtype), GlimpseTrace(*traced) if trace else None
 
   def _step(self, large, state, x):
     """One glimpse, where h of the step before says; the next (h, c), window and glimpse."""

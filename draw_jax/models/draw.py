@@ -12,33 +12,41 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from draw_jax import attention, distributions
+from draw_jax import attention, distributions, fields
 from draw_jax.models import gradients, layers, recurrence
 from draw_jax.models.layers import linear, lstm
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
-  """Starting values that the paper leaves open; `PAPER` takes its formulas bare.
+class Initialization:
+  """Initial values that the paper leaves open; `PAPER` takes its formulas bare.
 
-  The paper's formulas put the first 2 x 2 read on the corners of the picture
+  The paper's formulas put the first 2 x 2 read on the corners of the image
   with sigma = 1. A digit leaves the corners black, so the encoder would see
   nothing at first and learn slowly.
   """
 
-  read_stride: float = 0.5  # of the stride that spans the picture: look inside it
-  read_sigma: float = 4.0  # pixels: filters wide enough to meet most of the picture
-  write_stride: float = 0.8  # of the stride that spans the picture
-  write_sigma: float = 2.5  # pixels: neighbouring filters overlap, no gaps between
-  forget_bias: float = 1.0  # of both LSTMs: gradients reach the early steps at first
-  kernel_scale: float = 1.0  # weights are N(0, kernel_scale / fan_in)
-  own_glimpse_scale: bool = True  # those from the glimpse N(0, kernel_scale / its size):
-  # a few pixels are heard beside hundreds of hidden units
-  write_scale: float = 4.0  # factor on the weights that make the writing patch: the
-  # canvas, and with it the latents, matter from the first step of training
+  # Of the stride that spans the image: look inside it.
+  read_stride: float = fields.field(0.5, above=0)
+  # Pixels: filters wide enough to meet most of the image.
+  read_sigma: float = fields.field(4.0, above=0)
+  # Of the stride that spans the image.
+  write_stride: float = fields.field(0.8, above=0)
+  # Pixels: neighboring filters overlap, no gaps between.
+  write_sigma: float = fields.field(2.5, above=0)
+  # Of both LSTMs: gradients reach the early glimpses at first.
+  forget_bias: float = 1.0
+  # Weights are N(0, kernel_scale / fan_in).
+  kernel_scale: float = fields.field(1.0, above=0)
+  # Those from the glimpse are N(0, kernel_scale / its size): a few pixels are heard beside
+  # hundreds of hidden units.
+  own_glimpse_scale: bool = True
+  # Factor on the weights that make the writing patch: the canvas, and with it the latents,
+  # matter from the first step of training.
+  write_scale: float = fields.field(4.0, above=0)
 
 
-PAPER = Start(
+PAPER = Initialization(
   read_stride=1.0,
   read_sigma=1.0,
   write_stride=1.0,
@@ -49,10 +57,49 @@ PAPER = Start(
 )
 
 
-class Trace(NamedTuple):
-  """Every step of one pass, for pictures. Windows are None without attention."""
+@dataclasses.dataclass(kw_only=True)
+class DrawConfig:
+  """What an experiment says of DRAW; the paper's sizes for MNIST (Table 3)."""
 
-  canvas: jax.Array  # [T, B, H, W, K C], after each step
+  # T. Parameters do not depend on it, so every method takes another number.
+  glimpses: int = fields.field(64, at_least=1)
+  # D, units of the encoder's and of the decoder's LSTM.
+  hidden: int = fields.field(256, at_least=1)
+  # Z, latent variables of one glimpse.
+  latent: int = fields.field(100, at_least=1)
+  # Read and write through a grid of filters (Eqs. 27-29); False: read the whole image and
+  # write the whole canvas (Eqs. 17-18).
+  attention: bool = True
+  # N of the reading grid of N x N filters.
+  read_size: int = fields.field(2, at_least=1)
+  # N of the writing grid.
+  write_size: int = fields.field(5, at_least=1)
+  # D(X | c_T), a name in distributions.OUTPUTS.
+  output: str = fields.field('bernoulli', choices=distributions.OUTPUTS)
+  # On the norm of the gradient with respect to the five numbers that place a window, for each
+  # glimpse and image; 0: none. It speeds up the first epochs; later it leads beside the minimum.
+  window_limit: float = fields.field(0.0, at_least=0)
+  # In which matrices are multiplied, such as 'bfloat16'. All else (sums, states, canvas, KL,
+  # likelihood) stays in the type of the parameters, which None takes for the matrices too.
+  dtype: str | None = fields.field(None, choices=layers.DTYPES)
+  # What the backward pass keeps in memory, a name in recurrence.REMAT. The results do not depend
+  # on it. Forward mode and derivatives of gradients need another than 'products', and no
+  # window_limit.
+  remat: str = fields.field('products', choices=recurrence.REMAT)
+  # Initial values of the parameters.
+  initialization: Initialization = Initialization()
+
+  def check_image(self, height: int, width: int) -> None:
+    """Raises a `UserError` unless the grids fit on images of this size."""
+    if self.attention:
+      layers.check_size('read_size', self.read_size, height, width)
+      layers.check_size('write_size', self.write_size, height, width)
+
+
+class Trace(NamedTuple):
+  """Every glimpse of one pass. Windows are None without attention."""
+
+  canvas: jax.Array  # [T, B, H, W, K C], after each glimpse
   write: attention.Window | None  # each field [T, B]
   read: attention.Window | None = None  # each field [T, B]; None in generation
 
@@ -61,12 +108,12 @@ class Terms(NamedTuple):
   """What one pass says about each example, in nats."""
 
   reconstruction: jax.Array  # [B], Eq. 9: -log D(x | c_T)
-  kl: jax.Array  # [T, B], the terms of Eq. 10: KL of each step
+  kl: jax.Array  # [T, B], the terms of Eq. 10: KL of each glimpse
   log_ratio: jax.Array  # [T, B], log q(z_t) - log p(z_t) at the draw
   kl_latents: jax.Array  # [T, B, Z], the KL of each latent
   latents: jax.Array  # [T, B, Z], the draws z_t
   canvas: jax.Array  # [B, H, W, K C], c_T
-  trace: Trace | None  # every step, if asked for
+  trace: Trace | None  # every glimpse, if asked for
 
   @property
   def loss(self) -> jax.Array:
@@ -82,152 +129,149 @@ class _State(NamedTuple):
   decoder: tuple[jax.Array, jax.Array]  # h, c: [B, D] each
 
 
-class DRAW(nn.Module):
-  """The DRAW network.
+class DRAW(nn.Module, DrawConfig):
+  """The DRAW network, with the fields of `DrawConfig`.
 
       model = DRAW(image_shape=(28, 28, 1))
       params = model.init(key, x, key)['params']
       terms = model.apply({'params': params}, x, key)
 
-  Parameters do not depend on `steps`, so every method takes another number.
-
   Attributes:
     image_shape: (H, W, C).
-    steps: T, the number of glimpses.
-    hidden: D, units of the encoder's and of the decoder's LSTM.
-    latent: Z.
-    attention: read and write through a grid of filters (Eqs. 27-29), or read the
-      whole picture and write the whole canvas (Eqs. 17-18).
-    read_size: N of the reading grid.
-    write_size: N of the writing grid.
-    output: name of D(X | c_T) in `distributions.OUTPUTS`.
-    window_limit: on the norm of the gradient by the five numbers that place a
-      window, for each step and picture; 0: none.
-    start: starting values of the parameters.
-    dtype: in which matrices are multiplied, for example jnp.bfloat16. All else
-      (sums, states, canvas, KL, likelihood) stays in `param_dtype`.
     param_dtype: of the parameters.
-    remat: what the backward pass keeps in memory, a name in `recurrence.REMAT`.
-      The results do not depend on it. Forward mode and derivatives of gradients
-      need another than 'products', and no `window_limit`.
   """
 
   image_shape: tuple[int, int, int]
-  steps: int = 64
-  hidden: int = 256
-  latent: int = 100
-  attention: bool = True
-  read_size: int = 2
-  write_size: int = 5
-  output: str = 'bernoulli'
-  window_limit: float = 0.0
-  start: Start = Start()
-  dtype: jax.typing.DTypeLike | None = None
   param_dtype: jax.typing.DTypeLike = jnp.float32
-  remat: str = 'products'
 
   def setup(self):
     """Makes the parameters, the same for inference and generation."""
     height, width, channels = self.image_shape
-    start, hidden = self.start, self.hidden
+    init, hidden = self.initialization, self.hidden
     out_channels = channels * self._output.channels
     if self.attention:
       read, patch = self.read_size**2, self.write_size**2
-      self.read_window = self._window('read_window', start.read_stride, start.read_sigma)
-      self.write_window = self._window('write_window', start.write_stride, start.write_sigma)
+      self.read_window = self._window('read_window', init.read_stride, init.read_sigma)
+      self.write_window = self._window('write_window', init.write_stride, init.write_sigma)
     else:
       read = patch = height * width
     glimpse = 2 * read * channels
     self.encoder = self._lstm('encoder', glimpse + hidden, glimpse)
     self.decoder = self._lstm('decoder', self.latent)
     self.posterior = self._linear('posterior', hidden, 2 * self.latent)
-    self.write = self._linear('write', hidden, patch * out_channels, gain=start.write_scale)
+    self.write = self._linear('write', hidden, patch * out_channels, gain=init.write_scale)
     zeros = nn.initializers.zeros
     self.canvas = self.param('canvas', zeros, (height, width, out_channels), self.param_dtype)
 
-  def __call__(self, x, key, *, steps: int | None = None, trace: bool = False) -> Terms:
+  def __call__(self, x, key, *, glimpses: int | None = None, trace: bool = False) -> Terms:
     """The terms of the loss for a batch, with noise drawn from a key.
 
     Args:
       x: [B, H, W, C], values in [0, 1].
       key: a PRNG key.
-      steps: T; None takes the module's own.
-      trace: also return every step.
+      glimpses: T; None takes the module's own.
+      trace: also return every glimpse.
     """
-    return self.infer(x, self.noise(key, len(x), steps), trace=trace)
+    return self.infer(x, self.noise(key, len(x), glimpses), trace=trace)
 
-  def noise(self, key, num: int, steps: int | None = None) -> jax.Array:
-    """[T, B, Z] standard normal, independent over steps, examples and latents."""
-    steps = self.steps if steps is None else steps
-    return jax.random.normal(key, (steps, num, self.latent), self.param_dtype)
+  def noise(self, key, num: int, glimpses: int | None = None) -> jax.Array:
+    """[T, B, Z] standard normal, independent over glimpses, examples and latents."""
+    glimpses = self.glimpses if glimpses is None else glimpses
+    return jax.random.normal(key, (glimpses, num, self.latent), self.param_dtype)
+
+  def prior(self, h_dec) -> distributions.Gaussian | None:
+    """p(z_t | h_dec of the glimpse before), each field [B, Z]; None: the standard normal.
+
+    All latents that are drawn without an image, and the KL, are those of this prior.
+    """
+    del h_dec
+    return None
 
   def infer(self, x, noise, *, trace: bool = False) -> Terms:
     """Eqs. 3-12 with the noise of the latents given: [B, H, W, C], [T, B, Z]."""
     x = x.astype(self.param_dtype)
 
     def step(large, state, noise):
+      prior = self.prior(state.decoder[0])
       state, statistics, windows = self._step(large, state, x, noise)
-      return state, (statistics, (state.canvas, *windows) if trace else None)
+      return state, (statistics, prior, (state.canvas, *windows) if trace else None)
 
     large = self._large if self.attention else self._seen(x)
-    state, (statistics, traced) = recurrence.scan(
+    state, (statistics, prior, traced) = recurrence.scan(
       step, large, self._initial(len(x)), noise, self.remat, self.dtype
     )
     mean, log_std = jnp.split(statistics, 2, -1)
-    kl = distributions.gaussian_kl(mean, log_std)
+    kl = distributions.gaussian_kl(mean, log_std, prior)
     return Terms(
-      reconstruction=-self._output.log_prob(state.canvas, x).sum((-3, -2, -1)),
+      reconstruction=-self.log_prob(state.canvas, x),
       kl=kl.sum(-1),
-      log_ratio=distributions.gaussian_log_ratio(mean, log_std, noise).sum(-1),
+      log_ratio=distributions.gaussian_log_ratio(mean, log_std, noise, prior).sum(-1),
       kl_latents=kl,
       latents=distributions.gaussian_sample(mean, log_std, noise),
       canvas=state.canvas,
       trace=Trace(*traced) if trace else None,
     )
 
-  def generate(self, num: int, key, *, steps: int | None = None, trace: bool = False):
-    """Eqs. 13-15: canvases drawn from the prior; see `decode`."""
-    return self.decode(self.noise(key, num, steps), trace=trace)
+  def generate(self, num: int, key, *, glimpses: int | None = None, trace: bool = False):
+    """Eqs. 13-15: canvases drawn from the prior, with noise drawn from a key; see `decode`."""
+    return self.draw(self.noise(key, num, glimpses), trace=trace)
+
+  def draw(self, noise, *, trace: bool = False):
+    """Eqs. 13-15: canvases drawn from the prior with this noise [T, B, Z]; see `decode`."""
+
+    def latents(state, noise):
+      prior = self.prior(state.decoder[0])
+      return noise if prior is None else distributions.gaussian_sample(*prior, noise)
+
+    return self._decode(noise, latents, trace)
 
   def decode(self, latents, *, trace: bool = False):
     """Eqs. 14-15: the canvas that latents lead to; the encoder takes no part.
 
     Args:
       latents: [T, B, Z].
-      trace: also return every step.
+      trace: also return every glimpse.
 
     Returns:
       c_T [B, H, W, K C], and a Trace or None. `mean` and `sample` turn canvases
-      into pictures.
+      into images.
     """
+    return self._decode(latents, lambda _, z: z, trace)
 
-    def step(state, z):
-      state, window = self._draw(self._large, state, z)
+  def _decode(self, inputs, latents, trace: bool):
+    """Eqs. 14-15 with the latents that (state, one input) give."""
+
+    def step(state, inputs):
+      state, window = self._draw(self._large, state, latents(state, inputs))
       return state, (state.canvas, window) if trace else None
 
-    state, traced = jax.lax.scan(step, self._initial(latents.shape[1]), latents)
+    state, traced = jax.lax.scan(step, self._initial(inputs.shape[1]), inputs)
     return state.canvas, Trace(*traced) if trace else None
 
-  def reconstruct(self, x, key, *, steps: int | None = None, trace: bool = False):
+  def reconstruct(self, x, key, *, glimpses: int | None = None, trace: bool = False):
     """The canvas that the encoder's latents for x lead to, and a Trace or None."""
-    terms = self(x, key, steps=steps, trace=trace)
+    terms = self(x, key, glimpses=glimpses, trace=trace)
     return terms.canvas, terms.trace
 
+  def log_prob(self, canvas, x) -> jax.Array:
+    """Log D(x | c) of whole images in nats, [...]."""
+    return self._output.log_prob(canvas, x).sum((-3, -2, -1))
+
   def mean(self, canvas) -> jax.Array:
-    """Mean pictures of canvases, [..., H, W, C] in [0, 1]: sigma(c) for Bernoulli."""
+    """Mean images of canvases, [..., H, W, C] in [0, 1]: sigma(c) for Bernoulli."""
     return self._output.mean(canvas)
 
   def sample(self, canvas, key) -> jax.Array:
-    """Eq. 16: pictures drawn from D(X | c), [..., H, W, C]."""
+    """Eq. 16: images drawn from D(X | c), [..., H, W, C]."""
     return self._output.sample(canvas, key)
 
-  def start_canvas_at(self, params, picture):
+  def start_canvas_at(self, params, image):
     """Parameters whose first canvas has this mean, [H, W, C] in [0, 1].
 
-    Started at the mean training picture, the network spends no time on learning
+    Started at the mean training image, the network spends no time on learning
     it. The paper starts from an unspecified learned canvas, here zero by default.
     """
-    canvas = self._output.from_mean(jnp.asarray(picture, self.param_dtype))
+    canvas = self._output.from_mean(jnp.asarray(image, self.param_dtype))
     return {**params, 'canvas': canvas}
 
   def with_latents(self, params, num: int):
@@ -290,7 +334,7 @@ class DRAW(nn.Module):
       (self.encoder['h'], self.encoder['c']),
       (self.decoder['h'], self.decoder['c']),
     )
-    return layers.from_start(learned, num)
+    return layers.repeat_initial(learned, num)
 
   def _step(self, large, state: _State, x, noise):
     """Eqs. 3-8: one step of inference.
@@ -341,29 +385,29 @@ class DRAW(nn.Module):
     return attention.window(raw, size, *self.image_shape[:2])
 
   def _linear(self, name: str, inputs: int, outputs: int, gain=1.0):
-    """A parameter for `linear`; `gain` multiplies the starting weights."""
-    scale = self.start.kernel_scale
-    start = layers.start_linear(inputs, outputs, self.param_dtype, scale=scale, gain=gain)
-    return self.param(name, start)
+    """A parameter for `linear`; `gain` multiplies the initial weights."""
+    scale = self.initialization.kernel_scale
+    init = layers.init_linear(inputs, outputs, self.param_dtype, scale=scale, gain=gain)
+    return self.param(name, init)
 
   def _lstm(self, name: str, inputs: int, glimpse: int = 0):
     """A parameter for `lstm`, with the learned initial h and c.
 
     The first `glimpse` of the inputs are a glimpse.
     """
-    start, gain = self.start, np.ones(inputs)
-    if start.own_glimpse_scale:
+    init, gain = self.initialization, np.ones(inputs)
+    if init.own_glimpse_scale:
       gain[:glimpse] = np.sqrt((inputs + self.hidden) / max(glimpse, 1))
-    bias, scale = start.forget_bias, start.kernel_scale
-    made = layers.start_lstm(
+    bias, scale = init.forget_bias, init.kernel_scale
+    made = layers.init_lstm(
       inputs, self.hidden, self.param_dtype, forget_bias=bias, gain=gain, scale=scale
     )
     return self.param(name, made)
 
   def _window(self, name: str, stride: float, sigma: float):
     """A parameter for the five raw numbers of `attention.window`."""
-    scale = self.start.kernel_scale
-    made = layers.start_window(
+    scale = self.initialization.kernel_scale
+    made = layers.init_window(
       self.hidden, self.param_dtype, stride=stride, sigma=sigma, scale=scale
     )
     return self.param(name, made)

@@ -1,4 +1,4 @@
-"""Matrices and LSTMs as pure functions, and their starting values.
+"""Matrices and LSTMs as pure functions, and their initial values.
 
 Letters of the shapes: I inputs, O outputs, D units of an LSTM; others as in
 `draw_jax.attention`.
@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from draw_jax.errors import UserError
 from draw_jax.models import gradients
+
+DTYPES = ('float32', 'bfloat16')  # in which matrices are multiplied
 
 
 def linear(params, x: jax.Array, dtype=None) -> jax.Array:
@@ -48,7 +51,7 @@ def lstm(params, state, inputs: jax.Array, dtype=None):
   return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
-def start_linear(inputs: int, outputs: int, dtype, *, scale=1.0, bias=0.0, gain=1.0, **more):
+def init_linear(inputs: int, outputs: int, dtype, *, scale=1.0, bias=0.0, gain=1.0, **more):
   """The function key -> parameters for `linear`.
 
   Args:
@@ -61,17 +64,17 @@ def start_linear(inputs: int, outputs: int, dtype, *, scale=1.0, bias=0.0, gain=
     **more: further arrays to have beside the matrix and the bias.
   """
 
-  def start(key):
+  def init(key):
     kernel = jax.random.normal(key, (inputs, outputs), dtype)
     kernel *= np.sqrt(scale / inputs)
     kernel *= jnp.broadcast_to(gain, inputs)[:, None]
     arrays = {'kernel': kernel, 'bias': jnp.broadcast_to(bias, outputs), **more}
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), arrays)
 
-  return start
+  return init
 
 
-def start_lstm(inputs: int, hidden: int, dtype, *, forget_bias=0.0, gain=1.0, scale=1.0):
+def init_lstm(inputs: int, hidden: int, dtype, *, forget_bias=0.0, gain=1.0, scale=1.0):
   """The function key -> parameters for `lstm`, with 'h' and 'c' [D] to be learned.
 
   Args:
@@ -85,12 +88,12 @@ def start_lstm(inputs: int, hidden: int, dtype, *, forget_bias=0.0, gain=1.0, sc
   bias = np.repeat([0.0, forget_bias, 0.0, 0.0], hidden)
   gain = np.concatenate([np.broadcast_to(gain, inputs), np.ones(hidden)])
   zeros = np.zeros(hidden)
-  return start_linear(
+  return init_linear(
     inputs + hidden, 4 * hidden, dtype, scale=scale, bias=bias, gain=gain, h=zeros, c=zeros
   )
 
 
-def start_window(hidden: int, dtype, *, stride: float, sigma: float, scale=1.0):
+def init_window(hidden: int, dtype, *, stride: float, sigma: float, scale=1.0):
   """The function key -> parameters for the five raw numbers of `attention.window`.
 
   Args:
@@ -101,9 +104,15 @@ def start_window(hidden: int, dtype, *, stride: float, sigma: float, scale=1.0):
     scale: weights are N(0, scale / D).
   """
   bias = np.array([0.0, 0.0, 2 * np.log(sigma), np.log(stride), 0.0])
-  return start_linear(hidden, 5, dtype, scale=scale, bias=bias)
+  return init_linear(hidden, 5, dtype, scale=scale, bias=bias)
 
 
-def from_start(state, num: int):
-  """Learned starting values, the same for each of `num` examples: [...] to [num, ...]."""
+def repeat_initial(state, num: int):
+  """Learned initial values, the same for each of `num` examples: [...] to [num, ...]."""
   return jax.tree.map(lambda a: jnp.broadcast_to(a, (num, *a.shape)), state)
+
+
+def check_size(name: str, size: int, height: int, width: int) -> None:
+  """Raises a `UserError` for a field whose number of pixels does not fit on an image."""
+  if size > min(height, width):
+    raise UserError(f'model.{name}={size} is larger than the images, {height} x {width}.')

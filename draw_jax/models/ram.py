@@ -7,6 +7,7 @@ of scales, D that of units, K that of classes. Points are (x, y), from (-1, -1) 
 the upper left corner of the picture to (1, 1) in the lower right one.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -14,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from draw_jax import attention
+from draw_jax import attention, fields
 from draw_jax.models import layers
-from draw_jax.models.differentiable_ram import Trace
+from draw_jax.models.differentiable_ram import GlimpseTrace
 
 # He et al. (2015): with this scale of the weights ReLUs keep the size of their inputs.
 _RELU_SCALE = 2.0
@@ -62,7 +63,29 @@ def _boxes(point: jax.Array, size: int, scales: int, length: int) -> jax.Array:
   return (inside / wide[..., None]).astype(point.dtype)
 
 
-class Terms(NamedTuple):
+@dataclasses.dataclass(kw_only=True)
+class RamConfig:
+  """What an experiment says of RAM; the sizes of Mnih et al. (2014)."""
+
+  # T. Parameters do not depend on it, so another number may be given to each call.
+  glimpses: int = fields.field(8, at_least=1)
+  # D, units of the core and of the glimpse network's output.
+  hidden: int = fields.field(256, at_least=1)
+  # Units that hear the patches, and as many that hear the point.
+  features: int = fields.field(128, at_least=1)
+  # N, side of each patch, as the network sees it.
+  read_size: int = fields.field(12, at_least=1)
+  # S, patches of a glimpse, each twice as wide as the one before.
+  scales: int = fields.field(4, at_least=1)
+  # Of the points drawn, where the image is 2 wide.
+  location_std: float = fields.field(0.15, above=0)
+
+  def check_image(self, height: int, width: int) -> None:
+    """Raises a `UserError` unless the smallest patch fits on images of this size."""
+    layers.check_size('read_size', self.read_size, height, width)
+
+
+class ExplorationTerms(NamedTuple):
   """What one pass with points drawn at random says about each example."""
 
   logits: jax.Array  # [B, K]
@@ -72,7 +95,7 @@ class Terms(NamedTuple):
   baseline: jax.Array  # [T, B], the reward expected before each glimpse
 
 
-class RAM(nn.Module):
+class RAM(nn.Module, RamConfig):
   """RAM with the networks that Mnih et al. use for classification.
 
   The core is a recurrent layer of rectified linear units. The points are drawn from
@@ -84,28 +107,14 @@ class RAM(nn.Module):
       logits, _ = model.apply({'params': params}, x)
       terms = model.apply({'params': params}, x, noise, method='explore')
 
-  Parameters do not depend on `steps`, so another number may be given to each call.
-
   Attributes:
     image_shape: (H, W, C).
     num_classes: K.
-    steps: T, the number of glimpses.
-    hidden: D, units of the core and of the glimpse network's output.
-    features: units that hear the patches, and as many that hear the point.
-    read_size: N.
-    scales: S.
-    location_std: of the points drawn.
     param_dtype: of the parameters.
   """
 
   image_shape: tuple[int, int, int]
   num_classes: int = 10
-  steps: int = 8
-  hidden: int = 256
-  features: int = 128
-  read_size: int = 12
-  scales: int = 4
-  location_std: float = 0.15
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
   def setup(self):
@@ -118,38 +127,39 @@ class RAM(nn.Module):
     self.core = self._relu('core', 2 * hidden, hidden, h=np.zeros(hidden))
     dtype = self.param_dtype
     self.location = self.param(
-      'location', layers.start_linear(hidden, 2, dtype, gain=_LOCATION_GAIN)
+      'location', layers.init_linear(hidden, 2, dtype, gain=_LOCATION_GAIN)
     )
-    self.baseline = self.param('baseline', layers.start_linear(hidden, 1, dtype))
-    self.head = self.param('head', layers.start_linear(hidden, self.num_classes, dtype))
+    self.baseline = self.param('baseline', layers.init_linear(hidden, 1, dtype))
+    self.head = self.param('head', layers.init_linear(hidden, self.num_classes, dtype))
 
   def __call__(
-    self, x, *, steps: int | None = None, trace: bool = False
-  ) -> tuple[jax.Array, Trace | None]:
+    self, x, *, glimpses: int | None = None, trace: bool = False
+  ) -> tuple[jax.Array, GlimpseTrace | None]:
     """The scores of the classes after T glimpses, each at the mean point.
 
     Args:
       x: [B, H, W, C], values in [0, 1].
-      steps: T; None takes the module's own.
+      glimpses: T; None takes the module's own.
       trace: also return every glimpse.
 
     Returns:
-      Logits [B, K], and a Trace or None. Its windows are the smallest patches; its
+      Logits [B, K], and a GlimpseTrace or None. Its windows are the smallest patches; its
       glimpses [T, B, N, S N, C] have the patches side by side, the smallest first.
     """
-    noise = jnp.zeros((self.steps if steps is None else steps, len(x), 2), self.param_dtype)
+    glimpses = self.glimpses if glimpses is None else glimpses
+    noise = jnp.zeros((glimpses, len(x), 2), self.param_dtype)
     h, (_, traced) = self._scan(x, noise, trace)
-    return layers.linear(self.head, h), Trace(*traced) if trace else None
+    return layers.linear(self.head, h), GlimpseTrace(*traced) if trace else None
 
-  def explore(self, x, noise) -> Terms:
+  def explore(self, x, noise) -> ExplorationTerms:
     """The terms of the loss, with points drawn: [B, H, W, C] and standard normal [T, B, 2]."""
     h, (terms, _) = self._scan(x, noise, trace=False)
-    return Terms(layers.linear(self.head, h), *terms)
+    return ExplorationTerms(layers.linear(self.head, h), *terms)
 
-  def noise(self, key, num: int, steps: int | None = None) -> jax.Array:
+  def noise(self, key, num: int, glimpses: int | None = None) -> jax.Array:
     """[T, B, 2] standard normal."""
-    steps = self.steps if steps is None else steps
-    return jax.random.normal(key, (steps, num, 2), self.param_dtype)
+    glimpses = self.glimpses if glimpses is None else glimpses
+    return jax.random.normal(key, (glimpses, num, 2), self.param_dtype)
 
   def _scan(self, x, noise, trace: bool):
     x = x.astype(self.param_dtype)
@@ -158,10 +168,10 @@ class RAM(nn.Module):
       h, terms, patches = self._step(h, x, noise)
       return h, (terms, self._seen(terms[0], patches) if trace else None)
 
-    return jax.lax.scan(step, layers.from_start(self.core['h'], len(x)), noise)
+    return jax.lax.scan(step, layers.repeat_initial(self.core['h'], len(x)), noise)
 
   def _step(self, h, x, noise):
-    """One glimpse; the next h, the fields of `Terms` for this step, and the patches."""
+    """One glimpse; the next h, the fields of `ExplorationTerms`, and the patches."""
     state = jax.lax.stop_gradient(h)
     baseline = layers.linear(self.baseline, state)[..., 0]
     mean = layers.linear(self.location, state)
@@ -179,7 +189,7 @@ class RAM(nn.Module):
     return h, (location, mean, log_prob, baseline), patches
 
   def _seen(self, location, patches):
-    """The fields of a `Trace` for one step."""
+    """The fields of a `GlimpseTrace` for one glimpse."""
     height, width, _ = self.image_shape
     # The smallest patch begins N // 2 pixels before the corner; its middle is (N - 1) / 2 further.
     middle = (self.read_size - 1) / 2 - self.read_size // 2
@@ -189,5 +199,5 @@ class RAM(nn.Module):
     return window, jnp.concatenate(jnp.moveaxis(patches, 1, 0), -2)
 
   def _relu(self, name: str, inputs: int, outputs: int, **more):
-    start = layers.start_linear(inputs, outputs, self.param_dtype, scale=_RELU_SCALE, **more)
-    return self.param(name, start)
+    init = layers.init_linear(inputs, outputs, self.param_dtype, scale=_RELU_SCALE, **more)
+    return self.param(name, init)

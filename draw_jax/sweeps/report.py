@@ -16,7 +16,6 @@ import rich.table
 import rich.text
 
 from draw_jax import files
-from draw_jax.data import registry
 from draw_jax.figures import curves, page
 from draw_jax.sweeps.local import Run
 from draw_jax.training import run_log
@@ -138,15 +137,9 @@ def save(folder: str | pathlib.Path, runs: Sequence[Run]) -> list[pathlib.Path]:
       drawn.setdefault(row['metric'], {})[row['run']] = evaluated
   if drawn:
     metric, lines = next(iter(drawn.items()))
-    config = next(run.config for run in runs if run.name in lines)
-    label = _bound_label(config) if metric == 'bound' else None
+    label = next(run.result.get('label') for run in runs if run.name in lines)
     written += page.save(curves.curves(lines, metric, label), folder / 'sweep')
   return written
-
-
-def _bound_label(config) -> str:
-  binarization = registry.find(config.data.name).binarization(config.data.binarization)
-  return curves.bound_label(config.model.output, binarization)
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

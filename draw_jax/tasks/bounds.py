@@ -3,7 +3,7 @@
 Pure functions and values of NumPy arrays, in float64. Draws come in chunks; what
 is computed from them does not depend on how they were cut.
 
-Letters of the shapes: B examples, S draws of one chunk, T time-steps.
+Letters of the shapes: B examples, S draws of one chunk, T glimpses.
 """
 
 import dataclasses
@@ -84,20 +84,20 @@ class ImportanceBound:
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-  """All bounds for some examples with one number of time-steps, in nats.
+  """All bounds for some examples with one number of glimpses, in nats.
 
   Attributes:
     bound: Eq. 12, the sum of the two next, [B].
     reconstruction: Eq. 9, [B].
     kl: Eq. 10, [B].
-    kl_steps: its terms, [B, T].
+    kl_glimpses: its terms, [B, T].
     importance: with each number of samples asked for.
   """
 
   bound: Moments = Moments()
   reconstruction: Moments = Moments()
   kl: Moments = Moments()
-  kl_steps: Moments = Moments()
+  kl_glimpses: Moments = Moments()
   importance: tuple[ImportanceBound, ...] = ()
 
   def add(self, reconstruction: np.ndarray, kl: np.ndarray, log_ratio: np.ndarray) -> 'Bounds':
@@ -105,7 +105,7 @@ class Bounds:
 
     Args:
       reconstruction: [B, S], -log p(x | z).
-      kl: [B, T, S], KL of each step.
+      kl: [B, T, S], KL of each glimpse.
       log_ratio: [B, T, S], log q(z_t) - log p(z_t) at the draw.
     """
     reconstruction, kl, log_ratio = (
@@ -117,7 +117,7 @@ class Bounds:
       self.bound.add(reconstruction + kl_sum),
       self.reconstruction.add(reconstruction),
       self.kl.add(kl_sum),
-      self.kl_steps.add(kl),
+      self.kl_glimpses.add(kl),
       tuple(one.add(log_weights) for one in self.importance),
     )
 

@@ -1,20 +1,21 @@
-"""Classifiers as the training loop and the evaluation see them; see `tasks.Task`.
+"""Classification; see `base.Task`.
 
-The metric is 'error' in percent: 100 for a picture whose class is not the one
+The metric is 'error' in percent: 100 for an image whose class is not the one
 with the highest score, 0 for others.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from draw_jax import attention, data
-from draw_jax.models.convnet import Convolutional
-from draw_jax.models.differentiable_ram import DifferentiableRAM
-from draw_jax.models.ram import RAM
+from draw_jax import attention
+from draw_jax.errors import UserError
+from draw_jax.tasks import base, error_rates
 
 _GREEN = (0.0, 0.8, 0.25)
 
@@ -30,7 +31,7 @@ def scores(logits: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
 
 
 def framed(images: jax.Array, window: attention.Window, size: int) -> jax.Array:
-  """Pictures with green frames where the outermost filters of windows stand.
+  """Images with green frames where the outermost filters of windows stand.
 
   Args:
     images: [..., H, W, C] in [0, 1]; one or three channels, others are shown as
@@ -57,48 +58,83 @@ def framed(images: jax.Array, window: attention.Window, size: int) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification:
-  """Classification with a network that can be differentiated as a whole.
+class Classification(base.Task):
+  """Classification with a network that sees the image once; the loss is the cross-entropy."""
 
-  The loss is the cross-entropy in nats.
-  """
-
-  model: DifferentiableRAM | Convolutional
+  kind: ClassVar[str] = 'classification'
   metric: ClassVar[str] = 'error'
 
-  def init(self, key: jax.Array, mean_image):
-    """Parameters to start from; the mean picture does not matter."""
-    return self.model.init(key, jnp.asarray(mean_image)[None], steps=1)['params']
+  def init(self, key: jax.Array, mean_image: jax.Array) -> base.Params:
+    """Initial parameters; the mean image does not matter."""
+    return self.model.init(key, jnp.asarray(mean_image)[None], glimpses=1)['params']
 
-  def noise(self, key: jax.Array, num: int, steps: int) -> jax.Array:
+  def noise(self, key: jax.Array, num: int, glimpses: int) -> jax.Array:
     """[T, B] zeros: nothing is random; only T is told by it."""
     del key
-    return jnp.zeros((steps, num))
+    return jnp.zeros((glimpses, num))
 
-  def loss(self, params, batch: Mapping[str, jax.Array], noise, step: jax.Array | None = None):
+  def loss(self, params, batch: base.Batch, noise, step: jax.Array | None = None):
     """The cross-entropy [B]; it and the error [B]."""
     del step
     metrics = scores(self.predict(params, batch, noise), batch['label'])
     return metrics['cross_entropy'], metrics
 
-  def predict(self, params, batch: Mapping[str, jax.Array], noise) -> jax.Array:
+  def predict(self, params, batch: base.Batch, noise) -> jax.Array:
     """The scores of the classes, [B, K]."""
-    x = data.to_device_float(batch['image'])
-    return self.model.apply({'params': params}, x, steps=len(noise))[0]
+    x = base.to_device_float(batch['image'])
+    return self.model.apply({'params': params}, x, glimpses=len(noise))[0]
 
-  def pictures(self, params, batch: Mapping[str, jax.Array], key: jax.Array, steps: int):
-    """Each picture T times, with a frame where each glimpse was taken; the glimpses."""
-    del key
-    x = data.to_device_float(batch['image'])
-    _, trace = self.model.apply({'params': params}, x, steps=steps, trace=True)
-    if trace is None:
-      return {}
-    windows = framed(jnp.broadcast_to(x, (steps, *x.shape)), trace.window, self.model.read_size)
-    return {'windows': _in_rows(windows), 'glimpses': _in_rows(trace.glimpse)}
+  def evaluation(
+    self,
+    options: base.EvaluationOptions,
+    glimpses: Sequence[int],
+    chunk: int,
+    num_classes: int | None,
+  ) -> 'ErrorEvaluation':
+    """How often it errs."""
+    del chunk
+    if options.draws > 1:
+      raise UserError('a classifier has no bounds: leave out --importance_samples and --repeats.')
+    if options.latents:
+      raise UserError('a classifier has no latents: leave out --kl_latents.')
+    self._check_glimpses(glimpses)
+    return ErrorEvaluation(self, tuple(glimpses), num_classes)
+
+  def metric_label(self, binarization: str) -> str:
+    """It is in percent."""
+    del binarization
+    return 'error (%)'
+
+  def check_looks(self) -> None:
+    """It does not."""
+    raise UserError(f'a model {self.name!r} takes no glimpses: it sees the whole image at once.')
+
+  def _check_glimpses(self, glimpses: Sequence[int]) -> None:
+    if tuple(glimpses) != (1,):
+      raise UserError(f'a model {self.name!r} takes no glimpses: leave out --glimpses.')
 
 
 @dataclasses.dataclass(frozen=True)
-class Reinforced(Classification):
+class GlimpseClassification(Classification):
+  """Classification with a network that takes glimpses and can be differentiated as a whole."""
+
+  def images(self, params, batch: base.Batch, key: jax.Array, glimpses: int) -> dict:
+    """Each image T times, with a frame where each glimpse was taken; the glimpses."""
+    del key
+    x = base.to_device_float(batch['image'])
+    _, trace = self.model.apply({'params': params}, x, glimpses=glimpses, trace=True)
+    windows = framed(jnp.broadcast_to(x, (glimpses, *x.shape)), trace.window, self.model.read_size)
+    return {'windows': _in_rows(windows), 'glimpses': _in_rows(trace.glimpse)}
+
+  def check_looks(self) -> None:
+    """It does."""
+
+  def _check_glimpses(self, glimpses: Sequence[int]) -> None:
+    """It takes any number of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReinforcedClassification(GlimpseClassification):
   """Classification with RAM, whose points to look at are learned by REINFORCE.
 
   The reward is 1 for the right class and 0 for others. The loss is the sum of
@@ -110,15 +146,13 @@ class Reinforced(Classification):
   exploration, and its figures have no noise.
   """
 
-  model: RAM
-
-  def noise(self, key: jax.Array, num: int, steps: int) -> jax.Array:
+  def noise(self, key: jax.Array, num: int, glimpses: int) -> jax.Array:
     """[T, B, 2]."""
-    return self.model.noise(key, num, steps)
+    return self.model.noise(key, num, glimpses)
 
-  def loss(self, params, batch: Mapping[str, jax.Array], noise, step: jax.Array | None = None):
+  def loss(self, params, batch: base.Batch, noise, step: jax.Array | None = None):
     """The loss [B]; the error, the cross-entropy and the squared error of the baseline [B]."""
-    x = data.to_device_float(batch['image'])
+    x = base.to_device_float(batch['image'])
     noise = noise if step is not None else jnp.zeros_like(noise)
     terms = self.model.apply({'params': params}, x, noise, method='explore')
     metrics = scores(terms.logits, batch['label'])
@@ -127,6 +161,62 @@ class Reinforced(Classification):
     metrics['baseline_error'] = jnp.square(excess).mean(0)
     drawn = -(jax.lax.stop_gradient(excess) * terms.log_prob).sum(0)
     return metrics['cross_entropy'] + drawn + metrics['baseline_error'], metrics
+
+
+class ErrorEvaluation:
+  """The classes that a classifier chooses, with several numbers of glimpses."""
+
+  def __init__(self, task: Classification, glimpses: tuple[int, ...], num_classes: int):
+    self._task, self._glimpses, self._num_classes = task, glimpses, num_classes
+    # By batch: labels [B], predictions and cross-entropies [B, L].
+    self._kept: dict[int, tuple[np.ndarray, ...]] = {}
+
+  def on_device(self, params, batch: base.Batch, keys: jax.Array, part: jax.Array) -> dict:
+    """Labels [B], predictions and cross-entropies [B, L]."""
+    del part
+    logits = [
+      self._task.predict(params, batch, base.noise_of_each(self._task, keys, glimpses))
+      for glimpses in self._glimpses
+    ]
+    entropies = [scores(one, batch['label'])['cross_entropy'] for one in logits]
+    return {
+      'label': batch['label'],
+      'prediction': jnp.stack([one.argmax(-1) for one in logits], -1),
+      'cross_entropy': jnp.stack(entropies, -1),
+    }
+
+  def add(self, batch: int, used: int, values: Mapping[str, np.ndarray]) -> None:
+    """Takes in a batch."""
+    del used
+    names = ('label', 'prediction', 'cross_entropy')
+    self._kept[batch] = tuple(values[name][values['mask']] for name in names)
+
+  def examples(self) -> int:
+    """That were classified."""
+    return sum(len(labels) for labels, *_ in self._kept.values())
+
+  def draws(self) -> int:
+    """Nothing is drawn."""
+    return 1
+
+  def done(self) -> int:
+    """One for each example."""
+    return self.examples()
+
+  def results(self) -> list[dict[str, Any]]:
+    """A row for each number of glimpses."""
+    labels, predictions, entropies = map(np.concatenate, zip(*self._kept.values(), strict=True))
+    return [
+      {'glimpses': glimpses}
+      | error_rates.summary(labels, predictions[:, i], self._num_classes)
+      | {'cross_entropy': math.fsum(entropies[:, i]) / len(labels)}
+      for i, glimpses in enumerate(self._glimpses)
+    ]
+
+  def metrics(self) -> dict[str, float]:
+    """The error in percent and the cross-entropy in nats."""
+    row = max(self.results(), key=lambda row: row['glimpses'])
+    return {'error': 100 * row['error']['rate'], 'cross_entropy': row['cross_entropy']}
 
 
 def _in_rows(images: jax.Array) -> jax.Array:

@@ -23,32 +23,30 @@ from ml_collections import config_dict
 from orbax.checkpoint import v1 as ocp
 
 from draw_jax import config as config_lib
-from draw_jax import files
+from draw_jax import files, renamed
 from draw_jax.errors import UserError, first_line
-from draw_jax.training.step import State
+from draw_jax.training.step import TrainState
 
 _CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
 # What must stay as it is for a run to be continued, but for what matters
 # only before its first step, or only to how gradients are computed.
-_FIXED = ('data.', 'model.', 'eval.split', 'train.start_from', 'train.batch_size')
-_FREE = ('model.start.', 'model.remat', 'model.dtype', 'model.window_limit')
+_FIXED = (
+  *('data.', 'model.', 'eval.split', 'train.start_from', 'train.batch_size'),
+  'optimizer.name',
+)
+_FREE = ('model.initialization.', 'model.remat', 'model.dtype', 'model.window_limit')
 # Added to the rank of a checkpoint for each phase of the curriculum still to come.
 _PHASE = 1e9
 
 
-class Loaded(NamedTuple):
-  """A trained model, as evaluation and pictures need it."""
+class SavedModel(NamedTuple):
+  """What a checkpoint has of a model."""
 
   config: config_dict.ConfigDict  # of the run
-  params: Any  # averaged ones where `ema`; on the default device
+  params: Any  # on the default device
   step: int  # training steps taken
-  steps: int  # T with which it was being trained then
-  ema: bool  # whether `params` is the moving average
+  progress: dict[str, Any]  # as it was saved
   metrics: dict[str, float] | None  # of the evaluation at this step, if there was one
-  image_shape: tuple[int, int, int]
-  num_classes: int | None
-  binarization: str  # of the data it was trained on
-  num_train: int | None = None  # pictures it was trained on; older checkpoints do not tell
 
 
 class Checkpoints:
@@ -83,7 +81,9 @@ class Checkpoints:
     newest = self._checkpointer.latest
     return newest.step if newest else None
 
-  def save(self, state: State, progress: dict, metrics=None, rank: tuple[int, float] | None = None):
+  def save(
+    self, state: TrainState, progress: dict, metrics=None, rank: tuple[int, float] | None = None
+  ):
     """Starts to write a checkpoint; returns once the state may be changed.
 
     Args:
@@ -109,8 +109,8 @@ class Checkpoints:
     )
 
   def restore(
-    self, like: State, sharding, image_shape, num_train: int
-  ) -> tuple[State, dict] | None:
+    self, like: TrainState, sharding, image_shape, num_train: int
+  ) -> tuple[TrainState, dict] | None:
     """The newest readable state and its `progress`.
 
     Newer ones that cannot be read are moved aside with a warning. None if there is no
@@ -120,39 +120,48 @@ class Checkpoints:
       like: arrays or their shapes and types, as saved.
       sharding: of each array, on whichever devices there are now.
       image_shape: of the data; another one than `progress` has is refused.
-      num_train: training pictures; another number, too, as other ones are held out then.
+      num_train: training images; another number, too, as other ones are held out then.
     """
     steps = [c.step for c in self._checkpointer.checkpoints]
     abstract = _abstract(_parts(like), sharding)
     unreadable = []
     for step in reversed(steps):
       try:
-        metadata = self._checkpointer.checkpointables_metadata(step).custom_metadata
-        there = tuple(metadata['progress']['image_shape'])
-        parts = _read(self._checkpointer, step, abstract) if there == image_shape else None
+        about = self._checkpointer.checkpointables_metadata(step)
+        before = _progress(about)
+        there = tuple(before['image_shape'])
+        arrays, same = (len(jax.tree.leaves(t['rest'])) for t in (about.metadata, abstract))
+        # What is damaged may have none.
+        fits = there == image_shape and arrays in (0, same)
+        parts = _read(self._checkpointer, step, abstract) if fits else None
       except Exception as error:
         logging.warning(
           'checkpoint %s cannot be read and is passed over: %s', self.path(step), first_line(error)
         )
         unreadable.append(step)
         continue
+      if there == image_shape and parts is None:
+        raise UserError(
+          f'{self._folder.parent} holds a run whose optimizer has {arrays} arrays of its own, and '
+          f'that of the config has {same}: give another --workdir, or the same '
+          'optimizer.arguments.'
+        )
       if parts is None:
         raise UserError(
-          f'{self._folder.parent} holds a run with pictures of {_sizes(there)}, and those of the '
-          f'data are {_sizes(image_shape)}: give another --workdir, or the same pictures.'
+          f'{self._folder.parent} holds a run with images of {_sizes(there)}, and those of the '
+          f'data are {_sizes(image_shape)}: give another --workdir, or the same images.'
         )
-      before = metadata['progress'].get('num_train', num_train)
-      if before != num_train:
+      if before.get('num_train', num_train) != num_train:
         raise UserError(
-          f'{self._folder.parent} holds a run with {before:,} training pictures, and now there are '
-          f'{num_train:,}: validation would have some that it was trained on. Give another '
-          '--workdir, or the same pictures.'
+          f'{self._folder.parent} holds a run with {before["num_train"]:,} training images, and '
+          f'now there are {num_train:,}: validation would have some that it was trained on. Give '
+          'another --workdir, or the same images.'
         )
       for newer in unreadable:
         self._put_aside(newer)
       rest = parts['rest']
-      state = State(params=parts['params'], ema=parts['ema'], **rest)
-      return state, metadata['progress']
+      state = TrainState(params=parts['params'], ema=parts['ema'], **rest)
+      return state, before
     if steps:
       raise UserError(
         f'none of the checkpoints in {self._folder} can be read. If they are damaged, move that '
@@ -260,7 +269,7 @@ def end(workdir: str | os.PathLike, result: dict) -> None:
 def read_end(workdir: str | os.PathLike, config) -> dict | None:
   """What `end` wrote; None if the run of this config has not ended, or not begun."""
   path = pathlib.Path(workdir) / _CONFIG
-  if not files.is_there(path) or path.read_text() != config_lib.to_json(config):
+  if not files.is_there(path) or config_lib.differences(read_config(workdir), config):
     return None
   path = path.with_name(_RESULT)
   try:
@@ -281,8 +290,8 @@ def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:
     ) from error
 
 
-def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> Loaded:
-  """Reads a trained model.
+def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> SavedModel:
+  """Reads the model of a checkpoint.
 
   Args:
     workdir: of a training run.
@@ -303,7 +312,7 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     name = 'ema' if ema else 'params'
     try:
       about = checkpointer.checkpointables_metadata(found.step)
-      arrays, progress = about.metadata[name], about.custom_metadata['progress']
+      arrays, progress = about.metadata[name], _progress(about)
       here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
       parts = _read(checkpointer, found.step, {name: _abstract(arrays, here)})
     except Exception as error:
@@ -311,18 +320,8 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
         f'checkpoint {found.path} cannot be read ({first_line(error)}): choose another of '
         f'{_names(checkpointer.checkpoints)}.'
       ) from error
-  return Loaded(
-    config=config,
-    params=parts[name],
-    step=found.step,
-    steps=progress['steps'],
-    ema=ema and config.optimizer.ema_decay > 0,
-    metrics=found.metrics and {k: v for k, v in found.metrics.items() if k != 'rank'},
-    image_shape=tuple(progress['image_shape']),
-    num_classes=progress['num_classes'],
-    binarization=progress['binarization'],
-    num_train=progress.get('num_train'),
-  )
+  metrics = found.metrics and {k: v for k, v in found.metrics.items() if k != 'rank'}
+  return SavedModel(config, parts[name], found.step, progress, metrics)
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -410,7 +409,15 @@ def _names(checkpoints) -> str:
   return ', '.join(str(c.step) for c in checkpoints)
 
 
-def _parts(state: State) -> dict[str, Any]:
+def _progress(about) -> dict[str, Any]:
+  """What was saved beside the arrays, by today's names of its fields."""
+  progress = renamed.record(about.custom_metadata['progress'])
+  if progress.get('best'):
+    progress['best'] = renamed.record(progress['best'])
+  return progress
+
+
+def _parts(state: TrainState) -> dict[str, Any]:
   """What is stored apart, so that a model can be read without its optimizer."""
   rest = {k: v for k, v in state._asdict().items() if k not in ('params', 'ema')}
   return {'params': state.params, 'ema': state.ema, 'rest': rest}

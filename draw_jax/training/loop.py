@@ -8,15 +8,14 @@ import jax
 import numpy as np
 
 from draw_jax import config as config_lib
-from draw_jax import data
+from draw_jax import data, trained
 from draw_jax.devices import sharding
+from draw_jax.devices.signals import Stop
 from draw_jax.errors import UserError
-from draw_jax.evaluation import evaluator
-from draw_jax.pretrained import model_file
-from draw_jax.tasks import registry as tasks
-from draw_jax.training import checkpoint, optimizer, phases, run_log, summary
-from draw_jax.training import step as step_lib
-from draw_jax.training.signals import Stop
+from draw_jax.evaluation.evaluator import Evaluator
+from draw_jax.tasks.base import EvaluationOptions
+from draw_jax.training import checkpoint, phases, run_log, setup, summary
+from draw_jax.training.step import TrainState
 
 # Far apart, so that the order of the data after a rollback is that of no other seed in use.
 _SEED_STRIDE = 1_000_003
@@ -27,7 +26,7 @@ class Result(NamedTuple):
 
   step: int  # steps done
   num_steps: int  # steps planned
-  best: dict | None  # 'step', 'value', T ('steps') and 'rank' of the best evaluation
+  best: dict | None  # 'step', 'value', T ('glimpses') and 'rank' of the best evaluation
   signal: int | None  # that ended it early
 
 
@@ -64,13 +63,14 @@ def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Re
   try:
     trainer = _Trainer(config, pathlib.Path(workdir), dataset, stop, profile)
     if trainer.first:
-      lines = summary.beginning(config, trainer.plan, dataset, trainer.mesh, trainer.like, changed)
+      lines = summary.beginning(config, trainer.plan, dataset, trainer.setup, trainer.like, changed)
       print(lines, flush=True)
     result = trainer.run()
     if trainer.first:
       about = {'metric': trainer.task.metric, 'split': config.eval.split}
+      about['label'] = trainer.task.metric_label(dataset.binarization)
       checkpoint.end(workdir, {**result._asdict(), **about})
-      print(summary.end(result, workdir, trainer.task.metric, config.eval.split), flush=True)
+      print(summary.end(result, workdir, trainer.task, config.eval.split), flush=True)
     return result
   except OSError as error:
     if not checkpoint.is_full(error):
@@ -86,14 +86,12 @@ class _Trainer:
   def __init__(self, config, workdir: pathlib.Path, dataset, stop: Stop, profile):
     self.config, self.workdir, self.dataset = config, workdir, dataset
     self.stop, self.profile = stop, profile
-    self.mesh = sharding.make_mesh()
     self.plan = phases.make(config, dataset.num_examples('train'))
-    # A trained model has found the use of its latents: a cheap KL would lead it away.
-    kl_warmup = 0 if config.train.start_from else config.train.kl_warmup_steps
-    self.task = tasks.create(config.model, dataset.image_shape, dataset.num_classes, kl_warmup)
-    self.schedule = optimizer.schedule(config.optimizer, self.plan.num_steps)
-    self.transform = optimizer.create(config.optimizer, self.schedule)
-    self.init = step_lib.make_init(self.task, self.transform, config.train.seed, self.mesh)
+    self.setup = setup.make(
+      config, dataset.image_shape, dataset.num_classes, num_steps=self.plan.num_steps
+    )
+    self.task, self.mesh = self.setup.task, self.setup.mesh
+    self.init = self.setup.init()
     self.like = jax.eval_shape(self.init, np.zeros(dataset.image_shape, np.float32))
     self.checkpoints = checkpoint.Checkpoints(
       workdir, config.checkpoint.keep_latest, config.checkpoint.keep_best
@@ -103,13 +101,13 @@ class _Trainer:
       'process_count': jax.process_count(),
     }
     self.first = jax.process_index() == 0
-    self.display = self.record = run_log.Silence()
+    self.display = self.log = run_log.Silence()
     # Set by `_begin`, changed by every step or evaluation:
     self.rollbacks, self.best, self.window, self.clock = 0, None, None, None
     self.tracing = False
     # One for each T:
-    self.train_steps, self.eval_steps = {}, {}
-    self.pictures = jax.jit(self.task.pictures, static_argnums=3)
+    self.train_steps, self.evaluators = {}, {}
+    self.images = jax.jit(self.task.images, static_argnums=3)
 
   def run(self) -> Result:
     """Trains to the end, or until a signal; goes back where that is asked for."""
@@ -129,11 +127,11 @@ class _Trainer:
       # A signal that came in the last evaluation found nothing to stop.
       return Result(step, num_steps, self.best, self.stop.signal if step < num_steps else None)
     finally:
-      self.record.close()
+      self.log.close()
       self.display.close()
       self.checkpoints.close()
 
-  def _begin(self) -> step_lib.State:
+  def _begin(self) -> TrainState:
     """The state to go on from, the newest that was saved or that before any step."""
     restored = self.checkpoints.restore(
       self.like,
@@ -146,41 +144,41 @@ class _Trainer:
     self.rollbacks = max(self.rollbacks, int(state.rollbacks))
     rollbacks = jax.device_put(np.int32(self.rollbacks), sharding.replicated(self.mesh))
     self.best = progress.get('best')
-    self.window = run_log.Window(**progress.get('window', {}))
+    self.window = run_log.MetricsMean(**progress.get('window', {}))
     self.clock = run_log.Clock(self.plan, self.config.train.batch_size)
     if self.first:
-      self.record.close()
+      self.log.close()
       self.display.close()
-      self.record = run_log.Record(self.workdir, step)
+      self.log = run_log.RunLog(self.workdir, step)
       self.display = run_log.Display(self.plan.num_steps, step)
     if step:
       self.display.say(f'continued from {self.checkpoints.path(step)}')
     return state._replace(rollbacks=rollbacks)
 
-  def _start(self) -> step_lib.State:
+  def _start(self) -> TrainState:
     """The state before the first step."""
     state = self.init(self.dataset.mean_image())
     name = self.config.train.start_from
     if not name:
       return state
-    trained = model_file.read_to_train(name, self.like.params)
-    there, here = ((s.name, s.path) for s in (trained.config.data, self.config.data))
+    before = trained.load_to_train(name, self.like.params)
+    there, here = ((s.name, s.path) for s in (before.config.data, self.config.data))
     if there == here:
-      evaluator.check_held_out(trained, self.dataset, 'valid')
+      before.check_held_out(self.dataset, 'valid')
     if self.first:
-      print(f'start     from the weights of {name}, after {trained.step} steps', flush=True)
+      print(f'start     from the weights of {name}, after {before.step} steps', flush=True)
       if there != here:
         where = there[1] or there[0]
         note = f'{name} was trained on {where}: some of it may be held out here'
         print(f'note      {note}', flush=True)
     # An array each: a step uses up what it is given.
     params, ema = (
-      jax.device_put(jax.device_get(trained.params), sharding.replicated(self.mesh))
+      jax.device_put(jax.device_get(before.params), sharding.replicated(self.mesh))
       for _ in range(2)
     )
     return state._replace(params=params, ema=ema)
 
-  def _fit(self, state: step_lib.State) -> step_lib.State:
+  def _fit(self, state: TrainState) -> TrainState:
     step, pending = int(state.step), None
     if self.profile and not step < self.profile[0] <= self.plan.num_steps:
       self.display.say(
@@ -217,24 +215,14 @@ class _Trainer:
         break
     return state
 
-  def _train_step(self, step: int, state: step_lib.State, batch):
+  def _train_step(self, step: int, state: TrainState, batch):
     """The function that takes the next step; there is one for each T."""
-    steps = self.plan.steps(step)
-    if steps not in self.train_steps:
-      section = self.config.optimizer
-      function = step_lib.make_train_step(
-        self.task,
-        self.transform,
-        self.schedule,
-        self.mesh,
-        steps=steps,
-        accumulate=section.accumulate,
-        ema_decay=section.ema_decay,
-        rollback_scale=self.config.rollback_scale,
-      )
+    glimpses = self.plan.glimpses(step)
+    if glimpses not in self.train_steps:
+      function = self.setup.train_step(glimpses)
       with self.clock.paused():
-        self.train_steps[steps] = function.lower(state, batch).compile()
-    return self.train_steps[steps]
+        self.train_steps[glimpses] = function.lower(state, batch).compile()
+    return self.train_steps[glimpses]
 
   def _watch(self, step: int, numbers) -> None:
     """Reads the numbers of a step that is done, and writes a row where it is due."""
@@ -249,23 +237,23 @@ class _Trainer:
     self.clock.start(step)
     self.window.add(numbers)
     # A row has one T.
-    ends = step == self.plan.num_steps or self.plan.steps(step) != self.plan.steps(step - 1)
+    ends = step == self.plan.num_steps or self.plan.glimpses(step) != self.plan.glimpses(step - 1)
     if ends or step % self.plan.log_every == 0:
       mean = self.window.mean()
       epoch, (speed, left) = self.plan.epoch(step), self.clock.lap(step)
-      about = {'epoch': epoch, 'steps': self.plan.steps(step - 1)}
+      about = {'epoch': epoch, 'glimpses': self.plan.glimpses(step - 1)}
       if speed is not None:
         about['images_per_second'] = speed
-      self.record.row('train', step, {**mean, **about})
+      self.log.row('train', step, {**mean, **about})
       shown = {k: v for k, v in mean.items() if k not in ('grad_norm', 'learning_rate')}
       self.display.show(step, {'epoch': epoch, **shown}, speed, left)
 
-  def _save(self, state: step_lib.State, step: int) -> None:
+  def _save(self, state: TrainState, step: int) -> None:
     """Saves the state; evaluates it before where that is due."""
     numbers = rank = None
-    steps = self.plan.steps(step - 1)
+    glimpses = self.plan.glimpses(step - 1)
     if self.plan.evaluates(step):
-      numbers = self._evaluate(state.ema, step, steps)
+      numbers = self._evaluate(state.ema, step, glimpses)
       value = numbers[self.task.metric]
       if not math.isfinite(value):
         raise NotFiniteError(
@@ -273,11 +261,11 @@ class _Trainer:
         )
       rank = (self.plan.phases_left(step), value)
       if self.best is None or rank <= tuple(self.best['rank']):
-        self.best = {'step': step, 'value': value, 'steps': steps, 'rank': rank}
+        self.best = {'step': step, 'value': value, 'glimpses': glimpses, 'rank': rank}
     progress = {
       'best': self.best,
       'window': self.window.to_json(),
-      'steps': steps,
+      'glimpses': glimpses,
       'image_shape': self.dataset.image_shape,
       'num_classes': self.dataset.num_classes,
       'binarization': self.dataset.binarization,
@@ -285,39 +273,36 @@ class _Trainer:
     }
     self.checkpoints.save(state, progress, numbers, rank)
 
-  def _evaluate(self, params, step: int, steps: int) -> dict[str, float]:
+  def _evaluate(self, params, step: int, glimpses: int) -> dict[str, float]:
     """The mean of each metric over the whole split, with the averaged parameters."""
     section = self.config.eval
-    if steps not in self.eval_steps:
-      self.eval_steps[steps] = step_lib.make_eval_step(
-        self.task, self.mesh, steps=steps, seed=self.config.train.seed
+    if glimpses not in self.evaluators:
+      options = EvaluationOptions(
+        split=section.split, seed=self.config.train.seed, batch_size=section.batch_size
       )
-    batches = self.dataset.eval_batches(section.split, section.batch_size, **self.processes)
-    sums = [
-      self.eval_steps[steps](params, batch, np.int32(index))
-      for index, batch in enumerate(sharding.prefetch(self.mesh, batches))
-    ]
-    sums = jax.device_get(sums)
-    totals = {name: math.fsum(float(s[name]) for s in sums) for name in sums[0]}
-    count = totals.pop('count')
-    if count != self.dataset.num_examples(section.split):
-      raise RuntimeError(f'{count} examples evaluated, not all of {section.split}')
-    mean = {name: value / count for name, value in totals.items()}
-    about = {'epoch': self.plan.epoch(step), 'steps': steps, 'examples': int(count)}
-    self.record.row(section.split, step, {**mean, **about})
+      self.evaluators[glimpses] = Evaluator(
+        self.task, self.dataset, options, self.mesh, (glimpses,)
+      )
+    mean = self.evaluators[glimpses].metrics(params)
+    about = {
+      'epoch': self.plan.epoch(step),
+      'glimpses': glimpses,
+      'examples': self.dataset.num_examples(section.split),
+    }
+    self.log.row(section.split, step, {**mean, **about})
     words = '  '.join(f'{name} {value:.2f}' for name, value in mean.items())
-    self.display.say(f'step {step}/{self.plan.num_steps}  {section.split}: {words}  (T {steps})')
+    self.display.say(f'step {step}/{self.plan.num_steps}  {section.split}: {words}  (T {glimpses})')
     if self.first:
-      self._show(params, step, steps)
+      self._show(params, step, glimpses)
     return mean
 
-  def _show(self, params, step: int, steps: int) -> None:
-    """Pictures for TensorBoard, made by this process alone."""
-    num = self.config.eval.pictures
+  def _show(self, params, step: int, glimpses: int) -> None:
+    """Images for TensorBoard, made by this process alone."""
+    num = self.config.eval.images
     batch = next(self.dataset.eval_batches(self.config.eval.split, num))
     key = jax.random.key(self.config.train.seed)
-    pictures = self.pictures(jax.device_get(params), batch, key, steps)
-    self.record.pictures(step, jax.device_get(pictures))
+    images = self.images(jax.device_get(params), batch, key, glimpses)
+    self.log.images(step, jax.device_get(images))
 
   def _refuse_or_go_back(self, error: NotFiniteError) -> None:
     """Counts a rollback, or ends the run where no further one is allowed."""
@@ -338,7 +323,7 @@ class _Trainer:
       f'{self.config.rollback_scale**self.rollbacks:g} times as large.'
     )
 
-  def _end_trace(self, state: step_lib.State | None = None) -> None:
+  def _end_trace(self, state: TrainState | None = None) -> None:
     jax.block_until_ready(state)
     jax.profiler.stop_trace()
     self.tracing = False

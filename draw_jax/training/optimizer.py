@@ -1,10 +1,84 @@
-"""Adam, its schedule, and the average of the parameters, from the config through optax."""
+"""An optimizer of optax, its schedule, and the moving average of the parameters."""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from draw_jax import fields
+from draw_jax.errors import UserError
+
 SCHEDULES = ('cosine', 'constant', 'trapezoid')
+# What optax does not check.
+_LIMITS = {
+  'b1': {'at least': 0, 'below': 1},
+  'b2': {'at least': 0, 'below': 1},
+  'weight_decay': {'at least': 0},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+  """The section `optimizer` of a config."""
+
+  # Of a function of optax that takes a learning_rate.
+  name: str = 'adamw'
+  # For that function, besides the learning rate; another optimizer needs others, which an
+  # experiment gives. Weight decay is on matrices only, times the learning rate.
+  arguments: dict[str, Any] = fields.field({'b1': 0.9, 'b2': 0.999, 'weight_decay': 0.0})
+  # At its highest.
+  learning_rate: float = fields.field(2e-3, above=0)
+  # Steps of a linear rise to it.
+  warmup_steps: int = fields.field(200, at_least=0)
+  # To the end of the run.
+  schedule: str = fields.field('cosine', choices=SCHEDULES)
+  # Last part of the run, in which the trapezoid falls.
+  fall_fraction: float = fields.field(0.25, at_least=0, at_most=1)
+  # Of the learning rate, at the end of cosine or trapezoid.
+  final_fraction: float = fields.field(0.02, at_least=0, at_most=1)
+  # Factor on the learning rate of the layers that place windows. Adam moves every weight by the
+  # learning rate at most, and so the five numbers that place a window by that times hundreds of
+  # hidden units: pixels at a step.
+  window_rate: float = fields.field(1.0, at_least=0)
+  # Of the whole gradient of the mean loss; 0: never clip.
+  clip_norm: float = fields.field(100.0, at_least=0)
+  # Parts of a batch worked through one after the other.
+  accumulate: int = fields.field(1, at_least=1)
+  # Of the averaged parameters that are evaluated; 0: none.
+  ema_decay: float = fields.field(0.999, at_least=0, below=1)
+
+
+def check(config) -> None:
+  """Raises a `UserError` for the first field of the section `optimizer` that cannot work."""
+  found = {name: _parameters(name) for name in dir(optax)}
+  accepted = {name: own for name, own in found.items() if 'learning_rate' in own}
+  fields.check_choice('optimizer.name', config.name, accepted)
+  own = [name for name in accepted[config.name] if name not in ('learning_rate', 'mask')]
+  for name in config.arguments:
+    if name not in own:
+      raise UserError(
+        f'optax.{config.name} takes no {name!r}: it takes {", ".join(own)}. An experiment sets '
+        'optimizer.arguments together with optimizer.name.'
+      )
+    if name in _LIMITS:
+      fields.check_number(f'optimizer.arguments.{name}', config.arguments[name], _LIMITS[name])
+  params = {'kernel': jnp.zeros((2, 2))}
+  try:
+    transform = create(config, lambda step: 0.1)
+    jax.eval_shape(lambda p: transform.update(p, transform.init(p), p), params)
+  except Exception as error:  # Whatever optax makes of the values.
+    raise UserError(
+      f'optimizer.name={config.name!r} does not work with these optimizer.arguments: {error}'
+    ) from error
+
+
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+  function = getattr(optax, name)
+  return inspect.signature(function).parameters if inspect.isfunction(function) else {}
 
 
 def schedule(config, num_steps: int) -> optax.Schedule:
@@ -33,24 +107,22 @@ def schedule(config, num_steps: int) -> optax.Schedule:
 
 
 def create(config, learning_rate: optax.Schedule) -> optax.GradientTransformation:
-  """Clipping by global norm, Adam, and weight decay on the matrices only.
+  """Clipping by global norm, and an optimizer of optax with weight decay on the matrices only.
 
-  It has the same state whatever the values, so that a run can be resumed with
-  other ones.
+  That of AdamW has the same state whatever the values, so that a run can be resumed with other
+  ones.
 
   Args:
     config: the `optimizer` section.
     learning_rate: see `schedule`.
   """
+  function = getattr(optax, config.name)
+  arguments = dict(config.arguments)
+  if 'mask' in inspect.signature(function).parameters:
+    arguments['mask'] = _kernels
   chain = optax.chain(
     optax.clip_by_global_norm(config.clip_norm or float('inf')),
-    optax.adamw(
-      learning_rate,
-      b1=config.beta1,
-      b2=config.beta2,
-      weight_decay=config.weight_decay,
-      mask=_kernels,
-    ),
+    function(learning_rate, **arguments),
   )
 
   def update(gradients, state, params):

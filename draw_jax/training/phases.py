@@ -17,7 +17,7 @@ class Plan(NamedTuple):
     """The phase of the curriculum in which the step after this number of steps is."""
     return sum(step >= end for end, _ in self.phases[:-1])
 
-  def steps(self, step: int) -> int:
+  def glimpses(self, step: int) -> int:
     """T of the step after this number of steps."""
     return self.phases[self.phase(step)][1]
 
@@ -40,8 +40,8 @@ class Plan(NamedTuple):
   def work(self, first: int, last: int) -> int:
     """Glimpses of the steps after `first`, up to `last`."""
     total, begin = 0, 0
-    for end, steps in self.phases:
-      total += steps * max(0, min(last, end) - max(first, begin))
+    for end, glimpses in self.phases:
+      total += glimpses * max(0, min(last, end) - max(first, begin))
       begin = end
     return total
 
@@ -55,10 +55,10 @@ def make(config, num_examples: int) -> Plan:
 
   num_steps = config.train.num_steps or to_steps(config.train.epochs)
   phases, epochs = [], 0.0
-  for steps, length in config.train.curriculum:
+  for glimpses, length in config.train.curriculum:
     epochs += length
-    phases.append((min(to_steps(epochs), num_steps), int(steps)))
-  phases.append((num_steps, config.model.steps))
+    phases.append((min(to_steps(epochs), num_steps), int(glimpses)))
+  phases.append((num_steps, config.model.glimpses))
   return Plan(
     num_steps=num_steps,
     steps_per_epoch=steps_per_epoch,

@@ -11,7 +11,7 @@ import numpy as np
 import tensorboardX
 import tqdm
 
-from draw_jax import files
+from draw_jax import files, renamed
 from draw_jax.figures import grid
 from draw_jax.training.phases import Plan
 
@@ -20,7 +20,7 @@ _COLUMNS = 8
 _BAR = '{percentage:3.0f}%|{bar:20}| step {n_fmt}/{total_fmt} {postfix}'
 
 
-class Window:
+class MetricsMean:
   """The mean of metrics over the steps since the last row."""
 
   def __init__(self, sums: Mapping[str, float] | None = None, count: int = 0):
@@ -34,17 +34,17 @@ class Window:
     self._count += 1
 
   def mean(self) -> dict[str, float]:
-    """The mean of each metric; the window begins anew."""
+    """The mean of each metric; it begins anew."""
     mean = {name: value / self._count for name, value in self._sums.items()}
     self._sums, self._count = {}, 0
     return mean
 
   def to_json(self) -> dict:
-    """What `Window` was made from, a copy to be saved in a checkpoint."""
+    """What `MetricsMean` was made from, a copy to be saved in a checkpoint."""
     return {'sums': dict(self._sums), 'count': self._count}
 
 
-class Record:
+class RunLog:
   """Rows of numbers in metrics.jsonl, and they and pictures for TensorBoard.
 
   A row has `split`, `step`, and numbers by name.
@@ -68,9 +68,9 @@ class Record:
     for name, value in numbers.items():
       self._board.add_scalar(f'{split}/{name}', value, step)
 
-  def pictures(self, step: int, pictures: Mapping[str, np.ndarray]) -> None:
-    """Shows batches of pictures [B, H, W, C] in [0, 1], each as one grid."""
-    for name, batch in pictures.items():
+  def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
+    """Shows batches of images [B, H, W, C] in [0, 1], each as one grid."""
+    for name, batch in images.items():
       self._board.add_image(name, grid.tile(batch, _COLUMNS), step, dataformats='HWC')
     self._board.flush()
 
@@ -94,7 +94,7 @@ def _rows(path: pathlib.Path) -> list[dict]:
       row = json.loads(line)
       # Without its end a row may have lost digits and still be JSON.
       if line.endswith('\n') and isinstance(row, dict) and 'step' in row:
-        rows.append(row)
+        rows.append(renamed.record(row))
   return rows
 
 
@@ -179,7 +179,7 @@ class Display:
 
 
 class Silence:
-  """In place of a Record and of a Display, on all processes but the first."""
+  """In place of a RunLog and of a Display, on all processes but the first."""
 
   def __getattr__(self, name: str):
     return lambda *args: None

@@ -1,4 +1,4 @@
-"""One step of training and one batch of evaluation, spread over the devices.
+"""One training step, spread over the devices.
 
 Each device works on its part of the batch alone; what they must tell each other
 (gradients and sums of metrics) goes through a single all-reduce at the end. Left
@@ -15,11 +15,11 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
 from draw_jax.devices import sharding
-from draw_jax.tasks.registry import Task
+from draw_jax.tasks.base import Task
 from draw_jax.training import optimizer as optimizer_lib
 
 
-class State(NamedTuple):
+class TrainState(NamedTuple):
   """All that one step hands to the next, the same on every device."""
 
   step: jax.Array  # int32, the number of steps taken
@@ -33,13 +33,13 @@ class State(NamedTuple):
 def make_init(task: Task, transform: optax.GradientTransformation, seed: int, mesh: Mesh):
   """The jitted function mean_image [H, W, C] -> state before the first step."""
 
-  def init(mean_image) -> State:
+  def init(mean_image) -> TrainState:
     key = jax.random.key(seed)
     params = task.init(jax.random.fold_in(key, 0), mean_image)
     zero = jnp.zeros((), jnp.int32)
     key = jax.random.fold_in(key, 1)
     average = jax.tree.map(jnp.copy, params)
-    return State(zero, params, average, transform.init(params), key, zero)
+    return TrainState(zero, params, average, transform.init(params), key, zero)
 
   return jax.jit(init, out_shardings=sharding.replicated(mesh))
 
@@ -50,7 +50,7 @@ def make_train_step(
   learning_rate: optax.Schedule,
   mesh: Mesh,
   *,
-  steps: int,
+  glimpses: int,
   accumulate: int = 1,
   ema_decay: float = 0.0,
   rollback_scale: float = 1.0,
@@ -62,17 +62,17 @@ def make_train_step(
     transform: the optimizer.
     learning_rate: its schedule, only to be reported.
     mesh: of all devices.
-    steps: T.
+    glimpses: T.
     accumulate: in how many parts each device works through its share of a batch,
       one after the other, to save memory. The sums are the same.
     ema_decay: see `optimizer.average`.
     rollback_scale: factor on the update for each rollback so far.
   """
 
-  def train_step(state: State, batch):
+  def train_step(state: TrainState, batch):
     num = len(batch['image'])
     key = jax.random.fold_in(jax.random.fold_in(state.key, state.rollbacks), state.step)
-    noise = _noise(task, key, num, steps, mesh)
+    noise = _noise(task, key, num, glimpses, mesh)
     spread = over_devices(mesh, lambda *args: _gradients(task, accumulate, *args))
     sums = spread((state.params, state.step), batch, noise)
     grads, metrics = jax.tree.map(lambda a: a / num, sums)
@@ -81,41 +81,20 @@ def make_train_step(
     params = optax.apply_updates(state.params, jax.tree.map(lambda u: scale * u, updates))
     ema = optimizer_lib.average(state.ema, params, state.step, ema_decay)
     metrics |= {
-      'grad_norm': jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(grads))),
+      'grad_norm': optax.tree.norm(grads),
       'learning_rate': scale * learning_rate(state.step),
     }
-    return State(state.step + 1, params, ema, optimizer, state.key, state.rollbacks), metrics
+    return TrainState(state.step + 1, params, ema, optimizer, state.key, state.rollbacks), metrics
 
   return jax.jit(train_step, donate_argnums=0)
 
 
-def make_eval_step(task: Task, mesh: Mesh, *, steps: int, seed: int):
-  """The jitted function (params, batch, index) -> sums of the metrics, and 'count'.
-
-  The batch has a 'mask' [B], False for padding. Its noise depends on the seed
-  and the batch's index alone, so that two evaluations differ by the model only.
-  """
-
-  def sums(params, batch, noise):
-    mask = batch['mask']
-    _, metrics = task.loss(params, batch, noise)
-    metrics = {k: jnp.where(mask, v, 0).sum() for k, v in metrics.items()}
-    return metrics | {'count': mask.sum(dtype=jnp.float32)}
-
-  def eval_step(params, batch, index):
-    key = jax.random.fold_in(jax.random.key(seed), index)
-    noise = _noise(task, key, len(batch['image']), steps, mesh)
-    return over_devices(mesh, sums)(params, batch, noise)
-
-  return jax.jit(eval_step)
-
-
-def _noise(task: Task, key, num: int, steps: int, mesh: Mesh):
+def _noise(task: Task, key, num: int, glimpses: int, mesh: Mesh):
   """Noise of the whole batch, each device drawing its own part of it.
 
   Drawn as one array, it does not depend on the number of devices.
   """
-  noise = task.noise(key, num, steps)
+  noise = task.noise(key, num, glimpses)
   return jax.lax.with_sharding_constraint(noise, sharding.by_batch(mesh, axis=1))
 
 

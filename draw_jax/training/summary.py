@@ -5,31 +5,34 @@ import signal
 
 import jax
 
+from draw_jax.tasks.base import Task
 
-def beginning(config, plan, dataset, mesh, like, changed: dict[str, tuple]) -> str:
+
+def beginning(config, plan, dataset, setup, like, changed: dict[str, tuple]) -> str:
   """Devices, data, length and parameters of a run.
 
   Args:
     config: of the run.
     plan: its course.
     dataset: that it is trained on.
-    mesh: of all devices.
+    setup: its task and its mesh of all devices.
     like: its state, or the shapes of it.
     changed: fields that differ from the last start in this workdir, (old, new).
   """
+  mesh = setup.mesh
   device = mesh.devices.flat[0]
-  cost = _operations(config, plan, dataset.image_shape, like.params)
+  cost = _operations(config, plan, setup.task, like.params)
   height, width, channels = dataset.image_shape
-  curriculum = ', '.join(f'T {steps} to step {end}' for end, steps in plan.phases)
+  curriculum = ', '.join(f'T {glimpses} to step {end}' for end, glimpses in plan.phases)
   lines = [
     f'devices   {mesh.size} x {device.device_kind}, {jax.process_count()} process(es), '
     f'mesh {dict(mesh.shape)}',
     f'data      {dataset.name}, binarization {dataset.binarization}, {height} x {width} x '
     f'{channels}, {dataset.num_examples("train")} to train on, '
     f'{dataset.num_examples(config.eval.split)} in {config.eval.split}',
-    f'run       {plan.num_steps} steps of {config.train.batch_size} pictures, '
+    f'run       {plan.num_steps} steps of {config.train.batch_size} images, '
     f'{plan.steps_per_epoch:g} an epoch, {curriculum}',
-    f'record    every {plan.log_every} steps, checkpoint every {plan.checkpoint_every}, '
+    f'log       every {plan.log_every} steps, checkpoint every {plan.checkpoint_every}, '
     f'evaluation every {plan.eval_every}',
     f'cost      about {cost:.1e} operations in matrix products; the time left is shown from the '
     'second row on',
@@ -42,11 +45,11 @@ def beginning(config, plan, dataset, mesh, like, changed: dict[str, tuple]) -> s
   return '\n'.join(lines)
 
 
-def end(result, workdir: str, metric: str, split: str) -> str:
+def end(result, workdir: str, task: Task, split: str) -> str:
   """Where the model is and what to do with it, or how to go on."""
   best = 'not yet evaluated'
   if result.best:
-    best = f'{metric} {result.best["value"]:.2f} on {split} at step {result.best["step"]}'
+    best = f'{task.metric} {result.best["value"]:.2f} on {split} at step {result.best["step"]}'
   lines = [f'saved     {workdir}/checkpoints/{result.step}', f'best      {best}']
   if result.signal:
     name = signal.Signals(result.signal).name
@@ -56,28 +59,22 @@ def end(result, workdir: str, metric: str, split: str) -> str:
     )
   else:
     lines.append(f'evaluate  python -m draw_jax.evaluate --workdir={workdir}')
-    if metric == 'bound':
-      show = f'sample    python -m draw_jax.sample --workdir={workdir} --output={workdir}/samples'
-    else:
-      show = f'figures   python -m draw_jax.figures --workdir={workdir} --output={workdir}/figures'
-    lines.append(show)
+    command = f'python -m draw_jax.{task.shown_by} --workdir={workdir}'
+    lines.append(f'{task.shown_by:<9} {command} --output={workdir}/{task.shown_by}')
   return '\n'.join(lines)
 
 
-def _operations(config, plan, image_shape, params) -> float:
+def _operations(config, plan, task: Task, params) -> float:
   """Each weight of a matrix is used once a glimpse, and twice more in the backward pass.
 
-  Without attention those that meet the picture itself, once a pass. That a convolution's
-  are used at many places is not counted.
+  Some, as the task says, once a pass. That a convolution's are used at many places is not counted.
   """
   weights = sum(
     math.prod(leaf.shape)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params)
     if path[-1].key == 'kernel'
   )
-  once = 0
-  if not config.model.get('attention', True):
-    once = math.prod(image_shape) * params['encoder']['kernel'].shape[-1]
+  once = task.weights_used_once(params)
   uses = (weights - once) * plan.work(0, plan.num_steps) + once * plan.num_steps
   return 2.0 * 3 * uses * config.train.batch_size
 

@@ -19,7 +19,7 @@ from draw_jax import config as config_lib
 from draw_jax import data
 from draw_jax.cli import app
 from draw_jax.errors import UserError
-from draw_jax.tasks import registry as tasks
+from draw_jax.tasks import registry
 
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 100, 'Of both.', lower_bound=1)
@@ -43,10 +43,10 @@ def make_loss(dataset: data.Dataset):
   """Returns parameters and the function (params, batch, key) -> loss of a dataset's model."""
   experiment = pathlib.Path(__file__).parents[1] / f'{_EXPERIMENTS[dataset.name]}.py'
   config = config_lib.from_file(str(experiment)).model
-  task = tasks.create(config, dataset.image_shape, dataset.num_classes)
+  task = registry.create(config, dataset.image_shape, dataset.num_classes)
 
   def loss(params, batch, key):
-    noise = task.noise(key, len(batch['image']), config.steps)
+    noise = task.noise(key, len(batch['image']), config.glimpses)
     return task.loss(params, batch, noise)[0].mean()
 
   return task.init(jax.random.key(0), jnp.zeros(dataset.image_shape)), loss

@@ -20,8 +20,7 @@ from draw_jax.cli import app
 from draw_jax.devices import cores, sharding
 from draw_jax.errors import UserError
 from draw_jax.models import recurrence
-from draw_jax.tasks import registry as tasks
-from draw_jax.training import optimizer, step
+from draw_jax.training import setup
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
 
@@ -45,14 +44,14 @@ def main() -> None:
   cores.keep_memory()
   print(f'{jax.device_count()} x {jax.devices()[0].device_kind}, batch {_BATCH_SIZE.value}')
   print(f'{"MB (time)":<18}' + ''.join(f'{name:>18}' for name in recurrence.REMAT))
-  for *shape, steps in cases:
-    compiled = {name: _compile(tuple(shape), steps, name) for name in recurrence.REMAT}
+  for *shape, glimpses in cases:
+    compiled = {name: _compile(tuple(shape), glimpses, name) for name in recurrence.REMAT}
     cells = [f'{c.memory_analysis().temp_size_in_bytes / 1e6:.0f}' for c, *_ in compiled.values()]
     if _TIME.value:
       seconds = _seconds(compiled)
       ratios = [value / seconds['none'] for value in seconds.values()]
       cells = [f'{cell} ({ratio:.2f})' for cell, ratio in zip(cells, ratios, strict=True)]
-    label = f'{shape[0]} x {shape[1]} x {shape[2]} T {steps}'
+    label = f'{shape[0]} x {shape[1]} x {shape[2]} T {glimpses}'
     print(f'{label:<18}' + ''.join(f'{cell:>18}' for cell in cells), flush=True)
 
 
@@ -63,19 +62,16 @@ def _case(text: str) -> tuple[int, ...]:
   return tuple(map(int, numbers))
 
 
-def _compile(image_shape: tuple[int, int, int], steps: int, remat: str):
+def _compile(image_shape: tuple[int, int, int], glimpses: int, remat: str):
   """A compiled training step, a state and a batch for it."""
   config = config_lib.from_file(str(_EXPERIMENTS / 'svhn.py'))
   config.model.remat = remat
-  mesh = sharding.make_mesh()
-  task = tasks.create(config.model, image_shape)
-  schedule = optimizer.schedule(config.optimizer, 1000)
-  transform = optimizer.create(config.optimizer, schedule)
-  state = step.make_init(task, transform, 0, mesh)(np.full(image_shape, 0.5, np.float32))
-  train_step = step.make_train_step(task, transform, schedule, mesh, steps=steps)
+  config.model.glimpses = glimpses
+  prepared = setup.make(config, image_shape)
+  state = prepared.init()(np.full(image_shape, 0.5, np.float32))
   pictures = np.random.default_rng(0).integers(0, 256, (_BATCH_SIZE.value, *image_shape), np.uint8)
-  batch = jax.device_put({'image': pictures}, sharding.by_batch(mesh))
-  return train_step.lower(state, batch).compile(), state, batch
+  batch = jax.device_put({'image': pictures}, sharding.by_batch(prepared.mesh))
+  return prepared.train_step().lower(state, batch).compile(), state, batch
 
 
 def _seconds(compiled: dict) -> dict[str, float]:

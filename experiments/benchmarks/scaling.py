@@ -22,8 +22,7 @@ from draw_jax import config as config_lib
 from draw_jax.cli import app
 from draw_jax.devices import sharding
 from draw_jax.errors import UserError
-from draw_jax.tasks import registry as tasks
-from draw_jax.training import optimizer, step
+from draw_jax.training import setup
 
 _PROCESSES = flags.DEFINE_integer('processes', 2, 'And as many cores.', lower_bound=2)
 _STEPS = flags.DEFINE_integer('steps', 10, 'That are timed, in each turn.', lower_bound=1)
@@ -84,14 +83,11 @@ def _work() -> None:
   config = _config()
   size, shape = config.train.batch_size, (28, 28, 1)
   app.start_devices([size])
-  mesh = sharding.make_mesh()
-  task = tasks.create(config.model, shape)
-  schedule = optimizer.schedule(config.optimizer, 1000)
-  transform = optimizer.create(config.optimizer, schedule)
-  state = step.make_init(task, transform, 0, mesh)(np.full(shape, 0.2, np.float32))
-  train_step = step.make_train_step(task, transform, schedule, mesh, steps=config.model.steps)
+  prepared = setup.make(config, shape)
+  state = prepared.init()(np.full(shape, 0.2, np.float32))
+  train_step = prepared.train_step()
   pictures = np.random.default_rng(0).integers(0, 256, (size, *shape), np.uint8)
-  batch = sharding.put(mesh, {'image': np.array_split(pictures, jax.process_count())[0]})
+  batch = sharding.put(prepared.mesh, {'image': np.array_split(pictures, jax.process_count())[0]})
   for repetition in range(_STEPS.value + 1):
     state, _ = jax.block_until_ready(train_step(state, batch))
     if repetition == 0:  # That one was compiled.

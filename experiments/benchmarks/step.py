@@ -16,6 +16,7 @@ what they show does not matter here.
 """
 
 import collections
+import dataclasses
 import json
 import math
 import pathlib
@@ -37,8 +38,8 @@ from draw_jax.devices import cores, sharding
 from draw_jax.errors import UserError
 from draw_jax.evaluation import evaluator
 from draw_jax.models import recurrence
-from draw_jax.tasks import registry as tasks
-from draw_jax.training import optimizer, step
+from draw_jax.tasks import base
+from draw_jax.training import setup, step
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
 _SHAPES = {
@@ -133,36 +134,31 @@ def _use_cache(folder: str | None) -> None:
 
 def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict:
   """All figures of one experiment, times in seconds."""
-  mesh = sharding.make_mesh()
-  size, steps = config.train.batch_size, config.model.steps
-  task = tasks.create(config.model, image_shape)
-  schedule = optimizer.schedule(config.optimizer, 1000)
-  transform = optimizer.create(config.optimizer, schedule)
-  state = step.make_init(task, transform, 0, mesh)(np.full(image_shape, 0.2, np.float32))
+  prepared = setup.make(config, image_shape)
+  task, mesh = prepared.task, prepared.mesh
+  task.check_draws()  # The only kind of model that is timed here.
+  size, glimpses = config.train.batch_size, config.model.glimpses
+  state = prepared.init()(np.full(image_shape, 0.2, np.float32))
   params = jax.tree.map(jnp.copy, state.params)
   pictures = np.random.default_rng(0).integers(0, 256, (size, *image_shape), np.uint8)
   batch = jax.device_put({'image': pictures}, sharding.by_batch(mesh))
 
   def noise_of(num):
-    return jax.device_put(task.noise(jax.random.key(0), num, steps), sharding.by_batch(mesh, 1))
+    return jax.device_put(task.noise(jax.random.key(0), num, glimpses), sharding.by_batch(mesh, 1))
 
   def loss(params, batch, noise, task=task):
     return task.loss(params, batch, noise)[0].sum()
 
   def generate(params, _, noise):
-    canvas, _ = task.model.apply({'params': params}, noise, method='decode')
+    canvas, _ = task.model.apply({'params': params}, noise, method='draw')
     return task.model.mean(canvas).sum()
 
-  products = _products(task, params, image_shape, size // mesh.size, steps)
+  products = _products(task, params, image_shape, size // mesh.size, glimpses)
   alone, operands = products_alone(products)
   everywhere, parts = PartitionSpec(), PartitionSpec(sharding.AXIS)
   alone = jax.shard_map(alone, mesh=mesh, in_specs=everywhere, out_specs=parts, check_vma=False)
   operands = jax.device_put(operands, sharding.replicated(mesh))
-  train_step = step.make_train_step(
-    task, transform, schedule, mesh, steps=steps, accumulate=config.optimizer.accumulate,
-    ema_decay=config.optimizer.ema_decay,
-  )  # fmt: skip
-  whole, (cold, cached) = compile_twice(train_step, state, batch)
+  whole, (cold, cached) = compile_twice(prepared.train_step(), state, batch)
 
   def advance():
     nonlocal state
@@ -188,7 +184,7 @@ def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict
   return {
     'devices': mesh.size,
     'batch_size': size,
-    'steps': steps,
+    'glimpses': glimpses,
     'remat': config.model.remat,
     'seconds': medians,
     'images_per_second': size / medians['step'],
@@ -197,30 +193,30 @@ def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict
     'compile_cold': cold,
     'compile_cached': cached,
     'temporary_megabytes_per_device': memory.temp_size_in_bytes / 1e6,
-    'evaluation_draws_per_second': _evaluation_speed(task, params, image_shape, mesh, steps),
+    'evaluation_draws_per_second': _evaluation_speed(task, params, image_shape, mesh, glimpses),
   }
 
 
-def _products(task, params, image_shape, num: int, steps: int) -> collections.Counter:
+def _products(task, params, image_shape, num: int, glimpses: int) -> collections.Counter:
   """The products of one device's part of a training step, by `count_products`."""
-  plain = task.__class__(task.model.clone(remat='none'))
+  plain = dataclasses.replace(task, model=task.model.clone(remat='none'))
   pictures = {'image': np.zeros((num, *image_shape), np.uint8)}
-  noise = task.noise(jax.random.key(0), num, steps)
+  noise = task.noise(jax.random.key(0), num, glimpses)
   gradient = jax.grad(lambda params: plain.loss(params, pictures, noise)[0].sum())
   return count_products(jax.make_jaxpr(gradient)(params).jaxpr)
 
 
-def _evaluation_speed(task, params, image_shape, mesh, steps: int) -> float:
-  options = evaluator.Options(importance_samples=(_SAMPLES,))
-  pictures = _Pictures(image_shape, 2 * evaluator.BATCH)
-  return evaluator.measure(task, params, pictures, options, mesh, (steps,)).speed
+def _evaluation_speed(task, params, image_shape, mesh, glimpses: int) -> float:
+  options = base.EvaluationOptions(importance_samples=(_SAMPLES,))
+  images = _Images(image_shape, 2 * base.EVALUATION_BATCH)
+  return evaluator.Evaluator(task, images, options, mesh, (glimpses,)).measure(params).speed
 
 
-class _Pictures:
+class _Images:
   """As much of a dataset as evaluation needs: random pictures."""
 
   def __init__(self, image_shape, num: int):
-    self.image_shape, self._num = image_shape, num
+    self.image_shape, self.num_classes, self._num = image_shape, None, num
 
   def num_examples(self, split: str) -> int:
     del split
@@ -258,8 +254,6 @@ def _load(experiment: str):
   """The config of an experiment with the flags' changes, and the shape of its pictures."""
   path, _, variant = experiment.partition(':')
   config = config_lib.from_file(experiment)
-  if config.model.name != 'draw':
-    raise UserError(f'--configs={experiment} is no DRAW, the only model that is timed here.')
   name = pathlib.Path(path).stem
   if _SHAPE.value is None and name not in _SHAPES:
     raise UserError(f'{path} is not one of {", ".join(_SHAPES)}: give --shape=H,W,C.')
@@ -294,7 +288,7 @@ def main() -> None:
     seconds = row['seconds']
     values = (
       row['batch_size'],
-      row['steps'],
+      row['glimpses'],
       *(f'{seconds[key]:.3f}' for key in ('forward', 'forward and backward', 'step')),
       f'{seconds["products alone"]:.3f}',
       f'{row["of_limit"]:.2f}',

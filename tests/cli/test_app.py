@@ -24,7 +24,9 @@ SLIPS = {
 # module started as by `python -m` or by the console script that an installer writes.
 PROGRAM = """
 import importlib, json, os, runpy, sys, traceback
-from draw_jax import config_errors, evaluation, report, training
+from draw_jax.cli import config_errors
+from draw_jax.evaluation import report
+from draw_jax.training import loop
 from draw_jax.figures import gallery
 
 scripts, commands = json.loads(sys.argv[1])

@@ -10,7 +10,7 @@ import pytest
 from data_support import digit, register, sha256, write_struct
 from PIL import Image
 
-from draw_jax.data import binarized_mnist, cifar10, mnist, svhn
+from draw_jax.data.builders import binarized_mnist, cifar10, mnist, svhn
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from draw_jax.data import preparation
+from draw_jax.data.builders import preparation
 from draw_jax.errors import UserError
 
 

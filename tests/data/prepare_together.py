@@ -5,7 +5,7 @@ import sys
 
 import jax
 
-from draw_jax.data import binarized_mnist, preparation
+from draw_jax.data.builders import binarized_mnist, preparation
 from draw_jax.errors import UserError
 
 if __name__ == '__main__':

@@ -4,7 +4,6 @@ import itertools
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 
@@ -101,14 +100,6 @@ def test_mean_image_is_the_mean_of_what_evaluation_shows(tiny):
   mean = tiny.mean_image()
   assert mean.dtype == np.float32
   np.testing.assert_allclose(mean, (images / 255).mean(axis=0), atol=1e-6)
-
-
-def test_bytes_become_intensities_on_the_device():
-  values = np.arange(256, dtype=np.uint8)
-  result = np.asarray(jax.jit(data.to_device_float)(values))
-  assert result.dtype == np.float32
-  assert result[0] == 0 and result[255] == 1
-  np.testing.assert_allclose(result, values / 255, rtol=1e-6)
 
 
 def test_records_on_disk_and_in_memory_are_the_same_split(monkeypatch):

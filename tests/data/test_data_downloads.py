@@ -10,7 +10,7 @@ import pytest
 import tensorflow_datasets as tfds
 from data_support import refuse, register
 
-from draw_jax.data import binarized_mnist, mnist, preparation
+from draw_jax.data.builders import binarized_mnist, mnist, preparation
 from draw_jax.errors import UserError
 
 Amat = binarized_mnist.DrawBinarizedMnist

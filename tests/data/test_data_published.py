@@ -18,7 +18,7 @@ import pytest
 import tensorflow_datasets as tfds
 from data_support import refuse, register, written_files
 
-from draw_jax.data import binarized_mnist, cifar10, mnist, preparation
+from draw_jax.data.builders import binarized_mnist, cifar10, mnist, preparation
 from draw_jax.errors import UserError
 
 Amat = binarized_mnist.DrawBinarizedMnist

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from draw_jax import data
-from draw_jax.data import preparation, registry
+from draw_jax.data import registry
+from draw_jax.data.builders import preparation
 
 
 @pytest.fixture(scope='module')

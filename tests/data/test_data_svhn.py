@@ -8,7 +8,7 @@ from data_support import digit, write_struct, written_files
 from PIL import Image
 
 from draw_jax import data
-from draw_jax.data import preparation, svhn
+from draw_jax.data.builders import preparation, svhn
 from draw_jax.errors import UserError
 
 

@@ -6,7 +6,7 @@ import pytest
 PROGRAM = """
 import os
 import jax
-from draw_jax import cores
+from draw_jax.devices import cores
 cores.keep_memory()
 num = cores.use_cores({sizes}, cores={cores})
 print(num, jax.device_count(), os.environ.get('XLA_FLAGS', ''))

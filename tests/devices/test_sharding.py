@@ -23,22 +23,19 @@ def worker(folder: str) -> None:
   import jax
 
   from draw_jax import data
-  from draw_jax.tasks import registry as tasks
-  from draw_jax.training import optimizer, step
+  from draw_jax.evaluation.evaluator import Evaluator
+  from draw_jax.tasks.base import EvaluationOptions
+  from draw_jax.training import setup
 
   config = support.tiny_config(support.write_images(pathlib.Path(folder)))
   dataset = data.open_dataset(**config.data)
-  task = tasks.create(config.model, dataset.image_shape)
-  schedule = optimizer.schedule(config.optimizer, 10)
-  transform = optimizer.create(config.optimizer, schedule)
   jax.config.update('jax_compilation_cache_dir', str(support.CACHE))
   results = []
-  for devices, accumulate in CASES:
+  for devices, config.optimizer.accumulate in CASES:
     mesh = sharding.make_mesh(jax.devices()[:devices])
-    state = step.make_init(task, transform, 0, mesh)(dataset.mean_image())
-    train_step = step.make_train_step(
-      task, transform, schedule, mesh, steps=3, accumulate=accumulate
-    )
+    prepared = setup.make(config, dataset.image_shape, num_steps=10, mesh=mesh)
+    state = prepared.init()(dataset.mean_image())
+    train_step = prepared.train_step()
     batches = sharding.prefetch(mesh, dataset.train_batches(8, seed=0))
     compiled = train_step.lower(state, next(batches)).compile()
     losses = []
@@ -48,12 +45,11 @@ def worker(folder: str) -> None:
       losses.append(float(numbers['bound']))
       if len(losses) == 10:
         break
-    eval_step = step.make_eval_step(task, mesh, steps=3, seed=0)
-    held_out = sharding.put(mesh, next(dataset.eval_batches('valid', 8)))
-    sums = eval_step(state.params, held_out, np.int32(0))
+    options = EvaluationOptions(split='valid', batch_size=8)
+    evaluator = Evaluator(prepared.task, dataset, options, mesh, (3,))
     results.append({
       'losses': losses,
-      'valid': float(sums['bound']),
+      'valid': evaluator.metrics(state.params)['bound'],
       'collectives': re.findall(COLLECTIVE, compiled.as_text()),
       'donated': all(leaf.is_deleted() for leaf in jax.tree.leaves(old.params)),
     })  # fmt: skip

@@ -16,8 +16,7 @@ from draw_jax.devices import sharding
 from draw_jax.distributions import bernoulli_log_prob
 from draw_jax.errors import UserError
 from draw_jax.evaluation import evaluator
-from draw_jax.tasks import bounds
-from draw_jax.tasks import registry as tasks
+from draw_jax.tasks import base, bounds, classification, generation
 
 SHAPE = (2, 3, 1)
 T = 2
@@ -45,7 +44,7 @@ def make_dataset(num=13, seed=0, kind=Dataset):
 def make_draw(latent=1, attention=True):
   """A model whose latents matter and whose posterior is far from exact."""
   model = draw_jax.DRAW(
-    SHAPE, steps=T, hidden=4, latent=latent, attention=attention, read_size=2, write_size=2
+    SHAPE, glimpses=T, hidden=4, latent=latent, attention=attention, read_size=2, write_size=2
   )
   x, key = jnp.zeros((1, *SHAPE)), jax.random.key(0)
   shapes = jax.eval_shape(model.init, key, x, key)['params']
@@ -54,12 +53,33 @@ def make_draw(latent=1, attention=True):
   # Importance weights have a finite variance only where the posterior is not too narrow.
   params['posterior']['kernel'][:, latent:] *= 0.1
   params['posterior']['bias'][latent:] = 0
-  return tasks.Draw(model), params
+  return generation.Generation(model), params
 
 
-def measure(task, params, dataset, steps=(T,), devices=None, **options):
-  options = evaluator.Options(**options)
-  return evaluator.measure(task, params, dataset, options, sharding.make_mesh(devices), steps)
+def measure(task, params, dataset, glimpses=(T,), **options):
+  options = base.EvaluationOptions(**options)
+  mesh = sharding.make_mesh()
+  return evaluator.Evaluator(task, dataset, options, mesh, glimpses).measure(params)
+
+
+def with_rows(task, rows):
+  """The task on a device with room for so many draws."""
+
+  class Small(type(task)):
+    def rows_that_fit(self, options, glimpses):
+      return rows
+
+  return Small(task.model)
+
+
+def with_evaluation(task, kind):
+  """The task with another class of evaluation."""
+
+  class Other(type(task)):
+    def evaluation(self, options, glimpses, chunk, num_classes):
+      return kind(self, options, glimpses, chunk)
+
+  return Other(task.model)
 
 
 def pictures(dataset):
@@ -161,16 +181,17 @@ def test_each_draw_is_that_of_its_example_and_number(reference):
   assert row['importance'][-1]['mean'] == pytest.approx(unchunked, rel=1e-6)
   kl_latents = np.asarray(terms.kl_latents).mean(1)
   np.testing.assert_allclose(row['kl_latents'], kl_latents, rtol=1e-5)
-  np.testing.assert_allclose(row['kl_steps'], kl_latents.sum(-1), rtol=1e-5)
+  np.testing.assert_allclose(row['kl_glimpses'], kl_latents.sum(-1), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
   ('batch_size', 'rows'), [(1, 1000), (4, 30), (5, 1), (20, 1000), (None, 30)]
 )
-def test_neither_batches_nor_chunks_change_a_figure(reference, batch_size, rows, monkeypatch):
+def test_neither_batches_nor_chunks_change_a_figure(reference, batch_size, rows):
   task, params, options, expected = reference
-  monkeypatch.setattr(evaluator, '_rows_that_fit', lambda *args: rows)
-  measured = measure(task, params, make_dataset(), batch_size=batch_size, **options)
+  measured = measure(
+    with_rows(task, rows), params, make_dataset(), batch_size=batch_size, **options
+  )
   assert measured.examples == 13
   np.testing.assert_allclose(numbers(measured), numbers(expected), rtol=1e-6, atol=1e-7)
 
@@ -206,10 +227,10 @@ def test_an_example_left_out_is_noticed(reference, forget):
 
 def test_a_pass_with_more_steps_holds_those_with_fewer(reference):
   task, params, options, _ = reference
-  together = measure(task, params, make_dataset(), steps=(1, 5, 2), **options)
-  for steps, row in zip((1, 5, 2), together.results, strict=True):
-    alone = measure(task, params, make_dataset(), steps=(steps,), **options)
-    assert row['steps'] == steps == len(row['kl_steps']) == len(row['kl_latents'])
+  together = measure(task, params, make_dataset(), glimpses=(1, 5, 2), **options)
+  for glimpses, row in zip((1, 5, 2), together.results, strict=True):
+    alone = measure(task, params, make_dataset(), glimpses=(glimpses,), **options)
+    assert row['glimpses'] == glimpses == len(row['kl_glimpses']) == len(row['kl_latents'])
     np.testing.assert_allclose(jax.tree.leaves(row), numbers(alone), rtol=2e-6, atol=1e-7)
   assert len({row['bound']['mean'] for row in together.results}) == 3
 
@@ -221,7 +242,7 @@ def test_another_seed_gives_other_draws_within_the_standard_error(reference):
   assert 0 < abs(other['mean'] - first['mean']) < 4 * math.sqrt(2) * first['stderr_draws']
 
 
-class Interrupted(evaluator._Bounds):
+class Interrupted(generation.BoundEvaluation):
   """Ctrl-C after so many chunks."""
 
   chunks = 0
@@ -234,23 +255,21 @@ class Interrupted(evaluator._Bounds):
 
 
 @pytest.mark.parametrize(('chunks', 'examples', 'draws'), [(2, 8, 16), (6, 13, 16)])
-def test_what_there_is_when_stopped(reference, monkeypatch, chunks, examples, draws):
+def test_what_there_is_when_stopped(reference, chunks, examples, draws):
   """Four batches of up to four examples, four chunks of 16 draws for each."""
   task, params, options, _ = reference
-  monkeypatch.setattr(evaluator, '_rows_that_fit', lambda *args: 64)
-  monkeypatch.setattr(evaluator, '_Bounds', type('Stopped', (Interrupted,), {'chunks': chunks}))
-  measured = measure(task, params, make_dataset(), batch_size=4, **options)
+  stopped = with_evaluation(task, type('Stopped', (Interrupted,), {'chunks': chunks}))
+  measured = measure(with_rows(stopped, 64), params, make_dataset(), batch_size=4, **options)
   assert measured.partial
   assert (measured.examples, measured.draws) == (examples, draws)
   (row,) = measured.results
   assert [one['samples'] for one in row['importance']] == [10]  # No group of 64 is whole yet.
-  monkeypatch.undo()
   if chunks < 6:  # All have the same draws: the figures are those of a smaller evaluation.
     smaller = make_dataset()
     smaller._sources['test'] = smaller._sources['test'].take(np.arange(examples))
     options = {**options, 'importance_samples': (10, 16)}
     expected = measure(task, params, smaller, **options).results[0]
-    for name in ('bound', 'reconstruction', 'kl', 'kl_steps', 'kl_latents'):
+    for name in ('bound', 'reconstruction', 'kl', 'kl_glimpses', 'kl_latents'):
       np.testing.assert_allclose(
         jax.tree.leaves(row[name]), jax.tree.leaves(expected[name]), rtol=1e-6, atol=1e-7
       )
@@ -261,7 +280,7 @@ class Deleted:
     signal.raise_signal(signal.SIGINT)
 
 
-class LosesIt(evaluator._Bounds):
+class LosesIt(generation.BoundEvaluation):
   """Ctrl-C in a destructor, where Python reports the exception and goes on."""
 
   def add(self, *args):
@@ -270,27 +289,28 @@ class LosesIt(evaluator._Bounds):
 
 
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
-def test_an_interrupt_in_a_destructor_is_not_lost(reference, monkeypatch):
+def test_an_interrupt_in_a_destructor_is_not_lost(reference):
   task, params, options, _ = reference
-  monkeypatch.setattr(evaluator, '_Bounds', LosesIt)
-  measured = measure(task, params, make_dataset(), batch_size=4, **options)
+  measured = measure(
+    with_evaluation(task, LosesIt), params, make_dataset(), batch_size=4, **options
+  )
   assert measured.partial
   assert measured.examples == 4
   assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_stopped_before_any_figure(reference, monkeypatch):
+def test_stopped_before_any_figure(reference):
   task, params, options, _ = reference
-  monkeypatch.setattr(evaluator, '_Bounds', Interrupted)
+  task = with_evaluation(task, Interrupted)
   with pytest.raises(KeyboardInterrupt):
     measure(task, params, make_dataset(), **options)
 
 
-class Guess:
+class Guess(classification.GlimpseClassification):
   """A classifier that guesses from a picture's first pixel, time and noise."""
 
-  def noise(self, key, num, steps):
-    return jax.random.uniform(key, (steps, num))
+  def noise(self, key, num, glimpses):
+    return jax.random.uniform(key, (glimpses, num))
 
   def predict(self, params, batch, noise):
     lit = batch['image'][:, 0, 0, 0] > 0
@@ -300,7 +320,7 @@ class Guess:
 
 def test_classifiers():
   dataset = make_dataset(num=31)
-  measured = measure(Guess(), {}, dataset, steps=(2, 4), batch_size=8)
+  measured = measure(Guess(None), {}, dataset, glimpses=(2, 4), batch_size=8)
   assert measured.examples == 31
   batch = next(dataset.eval_batches('test', 31))
   two, four = measured.results
@@ -308,14 +328,14 @@ def test_classifiers():
   confusion = np.array(two['confusion'])
   np.testing.assert_array_equal(confusion.sum(1), np.bincount(batch['label'], minlength=3))
   assert np.all(confusion[:, 2] >= np.bincount(batch['label'][dark], minlength=3))
-  assert two['steps'] == 2
-  assert four['steps'] == 4
-  again = measure(Guess(), {}, dataset, steps=(2, 4), batch_size=5)
+  assert two['glimpses'] == 2
+  assert four['glimpses'] == 4
+  again = measure(Guess(None), {}, dataset, glimpses=(2, 4), batch_size=5)
   assert again.results == measured.results
   with pytest.raises(UserError, match='classifier has no bounds'):
-    measure(Guess(), {}, dataset, importance_samples=(10,))
+    measure(Guess(None), {}, dataset, importance_samples=(10,))
   with pytest.raises(UserError, match='classifier has no latents'):
-    measure(Guess(), {}, dataset, latents=True)
+    measure(Guess(None), {}, dataset, latents=True)
 
 
 def test_a_bound_that_is_not_finite():
@@ -336,7 +356,7 @@ def test_a_bound_that_is_not_finite():
 )
 def test_options_out_of_range(options, message):
   with pytest.raises(UserError, match=message):
-    evaluator.Options(**options)
+    base.EvaluationOptions(**options)
 
 
 def test_a_split_that_is_not_there():
@@ -356,13 +376,13 @@ def test_a_split_that_is_not_there():
   ],
 )
 def test_plan(draws, rows, devices, expected):
-  options = evaluator.Options(repeats=draws)
-  assert evaluator._plan(options, 10_000, rows, devices) == expected
+  options = base.EvaluationOptions(repeats=draws)
+  assert evaluator.plan(options, 10_000, rows, devices) == expected
 
 
 def test_a_batch_that_does_not_divide():
   with pytest.raises(UserError, match='--batch_size=10 is no multiple of 4 devices'):
-    evaluator._plan(evaluator.Options(batch_size=10), 100, 50, 4)
+    evaluator.plan(base.EvaluationOptions(batch_size=10), 100, 50, 4)
 
 
 def test_default_importance_bound_is_none():

@@ -4,8 +4,9 @@ import types
 import pytest
 
 from draw_jax import config as config_lib
+from draw_jax import trained
 from draw_jax.evaluation import evaluator, report
-from draw_jax.training import checkpoint
+from draw_jax.tasks import base
 
 
 def estimate(mean, **more):
@@ -15,29 +16,32 @@ def estimate(mean, **more):
 def describe(name='binarized_mnist', binarization='fixed', split='test', **more):
   """The report on made-up figures."""
   source = more.pop('source', {'workdir': 'runs/a', 'which': 'best'})
+  about = {'provenance': {'sha256': more.pop('sha256')}} if 'sha256' in more else {}
   config = config_lib.default()
   config.model = more.pop('model', config.model)
   if 'attention' in config.model:
     config.model.attention = more.pop('attention', True)
   config.train.start_from = more.pop('start_from', None)
-  loaded = checkpoint.Loaded(
-    config, None, 500, config.model.steps, True, None, (28, 28, 1), None, binarization
+  model = trained.TrainedModel(
+    'a', config, None, 500, config.model.glimpses, True, None, (28, 28, 1), 10, binarization,
+    **about,
   )  # fmt: skip
   dataset = types.SimpleNamespace(
     name=name, binarization=binarization, num_examples=lambda split: 10_000
   )
   row = {
-    'steps': 64,
+    'glimpses': 64,
     'bound': estimate(83.125),
     'reconstruction': estimate(60.0),
     'kl': estimate(23.125),
-    'kl_steps': [0.5, 0.25],
+    'kl_glimpses': [0.5, 0.25],
     'importance': [estimate(81.5, samples=100, groups=1)],
   }
   fields = {'results': [row], 'examples': 10_000, 'draws': 100, 'partial': False, 'speed': 812.3}
+  fields['metrics'] = {}
   measured = evaluator.Measurement(**{**fields, **more})
-  options = evaluator.Options(split=split, importance_samples=(100,), seed=3)
-  return report.describe(loaded, dataset, options, measured, **source)
+  options = base.EvaluationOptions(split=split, importance_samples=(100,), seed=3)
+  return report.describe(model, dataset, options, measured, **source)
 
 
 def test_every_figure_is_labelled():
@@ -61,12 +65,12 @@ def test_the_latents_in_use_come_first():
   result = describe()
   result['results'][0]['kl_latents'] = latents
   lines = report.table(result).splitlines()
-  title = 'KL of each of 3 latents over all steps, nats, the largest first'
+  title = 'KL of each of 3 latents over all glimpses, nats, the largest first'
   assert lines[lines.index(title) + 1] == '3.50 0.75 0.12'
 
 
 def test_a_model_in_a_file_is_labelled_with_its_hash():
-  result = describe(source={'file': 'mnist', 'sha256': '0123456789abcdef'})
+  result = describe(source={'file': 'mnist'}, sha256='0123456789abcdef')
   assert 'draw with attention, mnist (sha256 01234567), step 500, EMA, ' in report.table(result)
   assert (result['model_file'], result['workdir']) == ('mnist', None)
 
@@ -87,15 +91,15 @@ def test_the_papers_figure_for_the_same_task(attention, expected):
 
 
 def test_fewer_steps_are_not_compared():
-  def row(steps):
-    return {**describe()['results'][0], 'steps': steps}
+  def row(glimpses):
+    return {**describe()['results'][0], 'glimpses': glimpses}
 
   lines = report.table(describe(results=[row(4), row(64)])).splitlines()
   few, all_steps = (line for line in lines if line.startswith('bound'))
   assert '80.97' in all_steps
   assert '80.97' not in few
   small = config_lib.default().model
-  small.steps = 4
+  small.glimpses = 4
   for alone in (describe(results=[row(4)]), describe(results=[row(4)], model=small)):
     assert alone['paper'] is None
     assert '80.97' not in report.table(alone)
@@ -139,8 +143,8 @@ def test_cross_entropy_is_not_called_a_likelihood(binarization, likelihood):
 def test_classification_table():
   rate = {'examples': 1000, 'errors': 34, 'rate': 0.034, 'interval': [0.0244, 0.0472]}
   empty = {'examples': 0, 'errors': 0, 'rate': None, 'interval': None}
-  row = {'steps': 8, 'error': rate, 'classes': [rate, empty], 'confusion': [[966, 34], [0, 0]]}
-  result = describe(results=[row])
+  row = {'glimpses': 8, 'error': rate, 'classes': [rate, empty], 'confusion': [[966, 34], [0, 0]]}
+  result = describe(model=config_lib.model_section('differentiable_ram'), results=[row])
   assert result['task'] == 'classification'
   lines = [line.split() for line in report.table(result).splitlines()]
   assert ['paper', *result['paper_note'].split()] in lines
@@ -149,7 +153,7 @@ def test_classification_table():
 
 
 @pytest.mark.parametrize(
-  ('name', 'split', 'trained', 'steps', 'expected'),
+  ('name', 'split', 'trained', 'glimpses', 'expected'),
   [
     ('cluttered_mnist', 'test', 8, 8, 3.36),
     ('cluttered_mnist', 'test', 4, 4, 4.18),
@@ -159,10 +163,10 @@ def test_classification_table():
     ('mnist', 'test', 8, 8, None),
   ],
 )
-def test_the_papers_errors_for_the_same_task(name, split, trained, steps, expected):
-  model = config_lib.differentiable_ram()
-  model.steps = trained
-  row = {'steps': steps, 'error': {}, 'classes': [], 'confusion': []}
+def test_the_papers_errors_for_the_same_task(name, split, trained, glimpses, expected):
+  model = config_lib.model_section('differentiable_ram')
+  model.glimpses = trained
+  row = {'glimpses': glimpses, 'error': {}, 'classes': [], 'confusion': []}
   result = describe(name, 'none', split, model=model, results=[row])
   assert result['paper'] == expected
   assert (f'{expected} % errors' in result['paper_note']) == (expected is not None)

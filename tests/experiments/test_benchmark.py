@@ -36,7 +36,7 @@ def test_products_are_counted_inside_loops_and_functions(benchmark):
 
 def test_all_figures_are_there(benchmark):
   config = config_lib.default()
-  config.model.update({'steps': 3, 'hidden': 4, 'latent': 2})
+  config.model.update({'glimpses': 3, 'hidden': 4, 'latent': 2})
   config.train.batch_size = 2
   figures = benchmark['measure'](config, (6, 7, 1), repetitions=1)
   assert all(seconds > 0 for seconds in figures['seconds'].values())

@@ -20,9 +20,8 @@ import pytest
 import scipy.special
 
 from draw_jax import config as config_lib
-from draw_jax.pretrained import model_file
+from draw_jax import trained
 from draw_jax.tasks import registry as tasks
-from draw_jax.training import checkpoint
 
 PATHS = {
   path.stem: path
@@ -96,12 +95,12 @@ def run(tmp_path, monkeypatch):
 def tiny_model(tmp_path_factory):
   """The file of a network that was never trained, for pictures of 28 x 28."""
   config = config_lib.default()
-  config.model.update(steps=3, hidden=8, latent=4)
+  config.model.update(glimpses=3, hidden=8, latent=4)
   task = tasks.create(config.model, (28, 28, 1), None)
   params = jax.jit(task.init)(jax.random.key(0), np.full((28, 28, 1), 0.2, np.float32))
   about = {'image_shape': (28, 28, 1), 'num_classes': None, 'binarization': 'fixed'}
   path = tmp_path_factory.mktemp('model') / 'tiny.safetensors'
-  model_file.write(path, checkpoint.Loaded(config, params, 7, 3, True, None, **about))
+  trained.save(path, trained.TrainedModel('tiny', config, params, 7, 3, True, None, **about))
   return path
 
 
@@ -130,7 +129,7 @@ def test_installs_on_colab_where_the_package_is_missing(name, monkeypatch):
 
 
 def test_draw_from_the_equations(run):
-  names, shown = run('draw_from_the_equations', STEPS=4, HIDDEN=32, LATENT=8, EPOCHS=3)
+  names, shown = run('draw_from_the_equations', GLIMPSES=4, HIDDEN=32, LATENT=8, EPOCHS=3)
   assert len(names.losses) == 4
   assert names.losses[-1] < names.losses[0] - 5
   # The gradient alone leads a window from an empty corner to the ink.
@@ -157,7 +156,7 @@ def test_shipped_model(run, tiny_model):
 
 
 def test_attention_in_your_model(run):
-  names, shown = run('attention_in_your_model', NUM_STEPS=150, SIDE=40)
+  names, shown = run('attention_in_your_model', NUM_GLIMPSES=150, SIDE=40)
   assert names.losses[-20:].mean() < names.losses[:20].mean() - 0.3
   assert names.losses[-20:].mean() < names.still_losses[-20:].mean()
   # The window follows the digit, of which it was not told where it is.

@@ -14,9 +14,9 @@ def workdir(tmp_path_factory):
   np.save(folder / 'images.npy', images)
   config = config_lib.default()
   config.data.name, config.data.path = 'images', str(folder / 'images.npy')
-  config.model.update(steps=3, hidden=8, latent=4, write_size=3)
+  config.model.update(glimpses=3, hidden=8, latent=4, write_size=3)
   config.train.update(batch_size=8, num_steps=2)
-  config.eval.update(batch_size=8, pictures=2)
+  config.eval.update(batch_size=8, images=2)
   config.log.every_steps = 1
   loop.train(config.lock(), str(folder / 'run'))
   return folder / 'run'

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from draw_jax import config as config_lib
+from draw_jax import trained
 from draw_jax.errors import UserError
-from draw_jax.figures import animation, gallery, grid, passes, runs
+from draw_jax.figures import animation, gallery, grid, passes
 
 SUFFIXES = {
   'sequences': ['png', 'pdf', 'npz'],
@@ -30,12 +31,12 @@ def start(module, *arguments):
 
 @pytest.fixture(scope='module')
 def run(workdir):
-  return runs.find(str(workdir), None, 'latest')
+  return trained.find(str(workdir), None, 'latest')
 
 
 def test_every_figure_is_made(run, workdir, tmp_path, monkeypatch):
   monkeypatch.setattr(gallery.animation, 'find_ffmpeg', lambda: None)
-  options = gallery.Options(tmp_path, num=2, npz=True, compare=(str(workdir),))
+  options = gallery.FigureOptions(tmp_path, num=2, npz=True, compare=(str(workdir),))
   for name in set(gallery.FIGURES) - {'glimpses'}:  # those are of classifiers
     gallery.FIGURES[name](run, options)
   expected = {f'{name}.{suffix}' for name, suffixes in SUFFIXES.items() for suffix in suffixes}
@@ -48,12 +49,12 @@ def test_every_figure_is_made(run, workdir, tmp_path, monkeypatch):
 
 
 def test_neighbours_are_searched_in_the_whole_training_set(run):
-  assert sum(len(chunk) for chunk in run.training_pictures(7)) == run.dataset.num_examples('train')
+  assert sum(len(chunk) for chunk in run.training_images(7)) == run.dataset.num_examples('train')
 
 
 def test_the_same_seed_gives_the_same_file(run, tmp_path):
   for name, seed in (('a', 0), ('b', 0), ('c', 1)):
-    gallery.make_sequences(run, gallery.Options(tmp_path / name, num=1, seed=seed))
+    gallery.make_sequences(run, gallery.FigureOptions(tmp_path / name, num=1, seed=seed))
   first, again, other = ((tmp_path / n / 'sequences.png').read_bytes() for n in 'abc')
   assert first == again != other
 
@@ -63,7 +64,7 @@ def test_what_needs_no_data_is_made_without_them(run, tmp_path, capsys):
   config.unlock()
   config.data.path = str(tmp_path / 'gone.npy')
   alone = dataclasses.replace(run, config=config, workdir=None)
-  options = gallery.Options(tmp_path / 'out', num=1)
+  options = gallery.FigureOptions(tmp_path / 'out', num=1)
   gallery.make_samples(alone, options)
   gallery.make_player(alone, options)
   words = capsys.readouterr().out
@@ -77,7 +78,7 @@ def test_what_needs_no_data_is_made_without_them(run, tmp_path, capsys):
 
 def test_a_file_that_is_no_picture_is_one_message(run, tmp_path):
   (tmp_path / 'a.txt').write_text('no picture')
-  options = gallery.Options(tmp_path, image=str(tmp_path / 'a.txt'))
+  options = gallery.FigureOptions(tmp_path, image=str(tmp_path / 'a.txt'))
   with pytest.raises(UserError, match=r'--image=.*a\.txt'):
     gallery.make_zooming(run, options)
 
@@ -85,7 +86,7 @@ def test_a_file_that_is_no_picture_is_one_message(run, tmp_path):
 def test_an_own_picture_is_read_as_those_of_a_folder(run, tmp_path, monkeypatch):
   def show(picture):
     picture.save(tmp_path / 'x.png')
-    return gallery._picture(run, gallery.Options(tmp_path, image=str(tmp_path / 'x.png')))
+    return gallery._picture(run, gallery.FigureOptions(tmp_path, image=str(tmp_path / 'x.png')))
 
   assert (show(Image.new('RGBA', (8, 6), (9, 9, 9, 0))) == 255).all()
   grey = np.full((6, 8), 257 * 100, np.uint16)
@@ -95,20 +96,18 @@ def test_an_own_picture_is_read_as_those_of_a_folder(run, tmp_path, monkeypatch)
     show(Image.new('L', (8, 6)))
 
 
-def test_data_are_those_that_it_was_trained_on(workdir, tmp_path, monkeypatch):
-  loaded, about = runs.model_file.find(str(workdir), None, 'latest')
+def test_data_are_those_that_it_was_trained_on(workdir, tmp_path):
+  loaded = trained.find(str(workdir), None, 'latest')
   assert loaded.config.data.binarization is None
   # As if the dataset had had another default when it was trained.
-  changed = loaded._replace(binarization='threshold')
-  monkeypatch.setattr(runs.model_file, 'find', lambda *_: (changed, about))
-  run = runs.find(str(workdir), None, 'latest')
-  assert run.dataset.binarization == 'threshold'
-  assert set(np.unique(run.pictures(3, 0))) == {0, 1}
+  changed = dataclasses.replace(loaded, binarization='threshold')
+  assert changed.dataset.binarization == 'threshold'
+  assert set(np.unique(changed.held_out_images(3, 0))) == {0, 1}
   np.save(tmp_path / 'others.npy', np.zeros((4, 9, 14, 3), np.uint8))
   with loaded.config.unlocked():
     loaded.config.data.path = str(tmp_path / 'others.npy')
   with pytest.raises(UserError, match='are 9 x 14 x 3, the model was trained on 10 x 14 x 3'):
-    runs.find(str(workdir), None, 'latest').pictures(3, 0)
+    dataclasses.replace(loaded).held_out_images(3, 0)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +121,12 @@ def test_data_are_those_that_it_was_trained_on(workdir, tmp_path, monkeypatch):
 )
 def test_a_run_that_is_not_there_is_one_message(workdir, model, words):
   with pytest.raises(UserError, match=words):
-    runs.find(workdir, model)
+    trained.find(workdir, model)
 
 
 def test_curves_of_another_kind_are_not_compared(run, tmp_path):
   (tmp_path / 'metrics.jsonl').write_text('{"split": "train", "step": 1, "error": 9.0}\n')
-  options = gallery.Options(tmp_path / 'out', compare=(str(tmp_path),))
+  options = gallery.FigureOptions(tmp_path / 'out', compare=(str(tmp_path),))
   with pytest.raises(UserError, match='has no bound to compare: it holds a model of another kind'):
     gallery.make_curves(run, options)
 
@@ -138,7 +137,7 @@ def test_curves_of_other_data_are_not_compared(run, tmp_path):
   config = config_lib.default()
   config.data.name = 'svhn'
   (tmp_path / 'config.json').write_text(config_lib.to_json(config))
-  options = gallery.Options(tmp_path / 'out', compare=(str(tmp_path),))
+  options = gallery.FigureOptions(tmp_path / 'out', compare=(str(tmp_path),))
   with pytest.raises(UserError, match='was trained on svhn with binarization none, '):
     gallery.make_curves(run, options)
 

@@ -27,8 +27,6 @@ def test_other_metrics_have_other_units():
   errors = [{'split': 'valid', 'step': s, 'error': 10.0} for s in (1, 2)]
   assert curves.curves({'a': errors}, 'error').axes[0].get_ylabel() == 'error (%)'
   assert curves.curves({'a': rows()}, label='cost').axes[0].get_ylabel() == 'cost'
-  assert curves.bound_label('bernoulli', 'fixed') == 'bound (nats)'
-  assert curves.bound_label('bernoulli', 'none') == 'cross-entropy + KL (nats)'
 
 
 def test_the_steep_beginning_does_not_flatten_the_rest():

@@ -11,7 +11,7 @@ SHAPE = (6, 9, 1)
 
 
 def make(attention):
-  model = DRAW(SHAPE, steps=4, hidden=8, latent=3, attention=attention)
+  model = DRAW(SHAPE, glimpses=4, hidden=8, latent=3, attention=attention)
   key = jax.random.key(0)
   params = jax.jit(model.init)(key, np.zeros((1, *SHAPE)), key)['params']
   # Larger weights than at the start, so that latents matter.

@@ -10,8 +10,9 @@ LAUNCH = ROOT / 'launch'
 JOIN = """
 import json, os, sys, jax
 from absl import flags
-from draw_jax import binary, sharding
-binary.define_process_flags()
+from draw_jax.cli import app
+from draw_jax.devices import sharding
+app.define_process_flags()
 values = flags.FLAGS
 rest = values(sys.argv, known_only=True)[1:]
 sharding.start_processes(values.coordinator_address, values.num_processes, values.process_id)

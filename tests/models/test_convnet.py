@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import reference
 
-from draw_jax.models.convnet import Convolutional
+from draw_jax.models.convnet import Convnet
 
 
 def classify_one(model, params, x):
@@ -22,10 +22,10 @@ def classify_one(model, params, x):
 
 
 def test_scores_agree_with_loops():
-  model = Convolutional((10, 8, 2), num_classes=3, filters=4, filter_size=4, stride=3, hidden=5)
+  model = Convnet((10, 8, 2), num_classes=3, filters=4, filter_size=4, stride=3, hidden=5)
   x = np.random.default_rng(0).uniform(size=(3, *model.image_shape)).astype(np.float32)
   params = jax.jit(model.init)(jax.random.key(0), x)['params']
-  apply = functools.partial(model.apply, steps=4, trace=True)
+  apply = functools.partial(model.apply, glimpses=4, trace=True)
   logits, trace = jax.jit(apply)({'params': params}, x)
   assert trace is None
   for n in range(3):
@@ -34,7 +34,7 @@ def test_scores_agree_with_loops():
 
 def test_sizes_of_the_table():
   """8 filters of 10 x 10 at 19 x 19 places, and 256 hidden units."""
-  model = Convolutional((100, 100, 1))
+  model = Convnet((100, 100, 1))
   shapes = jax.eval_shape(model.init, jax.random.key(0), np.zeros((1, 100, 100, 1)))['params']
   kernels = {name: layer['kernel'].shape for name, layer in shapes.items()}
   assert kernels == {'convolution': (100, 8), 'dense': (19 * 19 * 8, 256), 'head': (256, 10)}

@@ -9,7 +9,7 @@ import reference
 from jax.flatten_util import ravel_pytree
 from reference import TOLERANCE, assert_close, both_precisions
 
-from draw_jax.models.differentiable_ram import DifferentiableRAM, Start
+from draw_jax.models.differentiable_ram import DifferentiableRAM, GlimpseInitialization
 
 B, T, D, K = 3, 4, 5, 4
 
@@ -25,7 +25,7 @@ FAST = {'xla_backend_optimization_level': 0}
 
 def build(case='oblong', param_dtype='float32', **more):
   # Its own number of steps is not the one that the tests run.
-  sizes = {'steps': T - 1, 'hidden': D, 'num_classes': K} | CASES[case]
+  sizes = {'window_limit': 0.0, 'glimpses': T - 1, 'hidden': D, 'num_classes': K} | CASES[case]
   return DifferentiableRAM(param_dtype=param_dtype, **(sizes | more))
 
 
@@ -46,8 +46,8 @@ def pictures(model, num=B):
   return rng.uniform(size=(num, *model.image_shape)).astype(model.param_dtype)
 
 
-def look(model, params, x, steps=T):
-  apply = functools.partial(model.apply, steps=steps, trace=True)
+def look(model, params, x, glimpses=T):
+  apply = functools.partial(model.apply, glimpses=glimpses, trace=True)
   return jax.jit(apply, compiler_options=FAST)({'params': params}, x)
 
 
@@ -91,7 +91,7 @@ def test_gradients_agree_with_finite_differences(case):
 
     def results(flat):
       params, x = unravel(flat)
-      logits, trace = model.apply({'params': params}, x, steps=T, trace=True)
+      logits, trace = model.apply({'params': params}, x, glimpses=T, trace=True)
       loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       return ravel_pytree((loss, logits, trace))[0]
 
@@ -130,12 +130,12 @@ def test_fewer_glimpses_are_the_first_of_more():
     assert_close(a[:2], b, 1e-6)
   logits, trace = jax.jit(model.apply, compiler_options=FAST)({'params': params}, x)
   assert trace is None
-  assert_close(logits, look(model, params, x, model.steps)[0], 1e-6)
+  assert_close(logits, look(model, params, x, model.glimpses)[0], 1e-6)
 
 
 def gradients(model, params, x):
   def loss(params):
-    return jnp.square(model.apply({'params': params}, x, steps=T)[0]).sum()
+    return jnp.square(model.apply({'params': params}, x, glimpses=T)[0]).sum()
 
   return ravel_pytree(jax.jit(jax.grad(loss), compiler_options=FAST)(params))[0]
 
@@ -158,7 +158,7 @@ def test_the_gradient_of_a_window_is_limited():
     logits = lambda p: model.clone(window_limit=limit).apply({'params': p}, x)[0]  # noqa: E731
     return np.linalg.norm(jax.grad(lambda p: jnp.square(logits(p)).sum())(params)['window']['bias'])
 
-  assert 0 < bias(1e-3) <= 1e-3 * len(x) * model.steps < 0.1 * bias(0.0)
+  assert 0 < bias(1e-3) <= 1e-3 * len(x) * model.glimpses < 0.1 * bias(0.0)
 
 
 def test_bfloat16_is_near_float32():
@@ -171,10 +171,14 @@ def test_bfloat16_is_near_float32():
 
 
 @pytest.mark.parametrize(
-  'start', [Start(), Start(stride=0.5, sigma=2, forget_bias=3, kernel_scale=0.25)]
+  'start',
+  [
+    GlimpseInitialization(),
+    GlimpseInitialization(stride=0.5, sigma=2, forget_bias=3, kernel_scale=0.25),
+  ],
 )
-def test_starting_values(start):
-  model = DifferentiableRAM((20, 28, 1), hidden=D, read_size=4, start=start)
+def test_initial_values(start):
+  model = DifferentiableRAM((20, 28, 1), hidden=D, read_size=4, initialization=start)
   x = pictures(model, 1)
   params = jax.jit(model.init, compiler_options=FAST)(jax.random.key(0), x)['params']
   window = np.stack(look(model, params, x, 1)[1].window, -1)[0, 0]
@@ -208,7 +212,12 @@ def squares(key, num):
 def test_the_window_finds_what_it_is_to_name():
   """Trained on the class alone, the second glimpse goes to the square and is narrower."""
   model = DifferentiableRAM(
-    (SIDE, SIDE, 1), num_classes=4, steps=2, hidden=32, read_size=6, start=Start(sigma=2.0)
+    (SIDE, SIDE, 1),
+    num_classes=4,
+    glimpses=2,
+    hidden=32,
+    read_size=6,
+    initialization=GlimpseInitialization(sigma=2.0),
   )
   schedule = optax.cosine_decay_schedule(4e-3, 800)
   optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))

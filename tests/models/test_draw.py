@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 
 import jax
@@ -25,6 +26,8 @@ from model_support import (
 from reference import TOLERANCE, assert_close, both_precisions
 
 import draw_jax
+from draw_jax import distributions
+from draw_jax.models import layers
 from draw_jax.models.draw import linear, lstm
 
 
@@ -144,7 +147,7 @@ def test_noise_is_independent():
 
 @pytest.mark.parametrize('case', BOTH_KINDS)
 def test_parameters_do_not_depend_on_steps(case):
-  few, many = (jax.tree.map(np.shape, random_params(build(case, steps=n))) for n in (1, 9))
+  few, many = (jax.tree.map(np.shape, random_params(build(case, glimpses=n))) for n in (1, 9))
   assert few == many
 
 
@@ -209,7 +212,7 @@ def test_kl_is_summed_over_latents_and_steps(case):
   np.testing.assert_allclose(terms.loss, expected, rtol=1e-6)
 
 
-OTHER = draw_jax.Start(
+OTHER = draw_jax.Initialization(
   read_stride=0.25,
   read_sigma=2,
   write_stride=1.5,
@@ -222,7 +225,7 @@ OTHER = draw_jax.Start(
 
 @functools.cache
 def started(start):
-  model = draw_jax.DRAW((20, 28, 1), hidden=D, latent=Z, start=start)
+  model = draw_jax.DRAW((20, 28, 1), hidden=D, latent=Z, initialization=start)
   given = jax.random.key(0), inputs(model)[0], jax.random.key(1)
   return jax.jit(model.init, compiler_options=FAST)(*given)['params']
 
@@ -231,7 +234,7 @@ def started(start):
   'start, read, write',
   [
     (draw_jax.PAPER, (1, 27), (1, 27 / 4)),
-    (draw_jax.Start(), (16, 0.5 * 27), (6.25, 0.8 * 27 / 4)),
+    (draw_jax.Initialization(), (16, 0.5 * 27), (6.25, 0.8 * 27 / 4)),
     (OTHER, (4, 0.25 * 27), (9, 1.5 * 27 / 4)),
   ],
 )
@@ -247,7 +250,11 @@ def test_first_windows(start, read, write):
 
 @pytest.mark.parametrize(
   'start, forget, scale, glimpse_fan_in, write',
-  [(draw_jax.PAPER, 0, 1, 8 + 2 * D, 1), (draw_jax.Start(), 1, 1, 8, 4), (OTHER, 2, 0.25, 8, 3)],
+  [
+    (draw_jax.PAPER, 0, 1, 8 + 2 * D, 1),
+    (draw_jax.Initialization(), 1, 1, 8, 4),
+    (OTHER, 2, 0.25, 8, 3),
+  ],
 )
 def test_first_parameters(start, forget, scale, glimpse_fan_in, write):
   params = started(start)
@@ -317,8 +324,8 @@ def test_a_key_stands_for_its_noise(method):
   first = B if method == 'generate' else x
   noise = model.apply(variables, jax.random.key(3), B, T, method='noise')
 
-  def call(key, steps):
-    return model.apply(variables, first, key, steps=steps, trace=True, method=method)
+  def call(key, glimpses):
+    return model.apply(variables, first, key, glimpses=glimpses, trace=True, method=method)
 
   terms = compiled(model, 'infer', True)(variables, x, noise)
   expected = {
@@ -329,8 +336,8 @@ def test_a_key_stands_for_its_noise(method):
   actual = jax.jit(call, static_argnums=1)(jax.random.key(3), T)
   jax.tree.map(functools.partial(assert_close, tolerance=1e-5), actual, expected[method])
   # Without a number of steps it is the model's own.
-  *_, trace = jax.eval_shape(functools.partial(call, steps=None), jax.random.key(3))
-  assert trace.canvas.shape == (model.steps, *x.shape)
+  *_, trace = jax.eval_shape(functools.partial(call, glimpses=None), jax.random.key(3))
+  assert trace.canvas.shape == (model.glimpses, *x.shape)
 
 
 @pytest.mark.parametrize('case', BOTH_KINDS)
@@ -353,3 +360,38 @@ def test_pictures_of_a_canvas():
   draw = apply(jax.random.key(0), method='sample')
   assert draw.shape == canvas.shape
   assert set(np.unique(draw)) == {0, 1}
+
+
+MADE_BY_FLAX = ('parent', 'name')
+
+
+class Shifted(draw_jax.DRAW):
+  """With a prior that moves with the decoder."""
+
+  def prior(self, h_dec):
+    return distributions.Gaussian(0.5 + h_dec[..., :Z], -0.3 * jnp.ones((len(h_dec), Z)))
+
+
+def test_another_prior_is_one_method():
+  """Of the KL, the log ratio and of what is drawn without an image, step by step."""
+  plain = build()
+  fields = (field.name for field in dataclasses.fields(plain) if field.name not in MADE_BY_FLAX)
+  model = Shifted(**{name: getattr(plain, name) for name in fields})
+  params = random_params(model)
+  x, noise = inputs(model)
+  terms = model.apply({'params': params}, x, noise, method='infer')
+  same = plain.apply({'params': params}, x, noise, method='infer')
+  np.testing.assert_allclose(terms.canvas, same.canvas, rtol=1e-5)
+  np.testing.assert_allclose(terms.latents, same.latents, rtol=1e-5)
+  assert np.abs(terms.kl - same.kl).max() > 0.1
+  # What is drawn: latents of the glimpses so far give the decoder, which gives the next prior.
+  drawn, _ = model.apply({'params': params}, noise, method='draw')
+  latents, layer = np.zeros((0, B, Z), np.float32), params['decoder']
+  h, c = (np.broadcast_to(layer[name], (B, D)) for name in 'hc')
+  for t in range(T):
+    z = 0.5 + h[:, :Z] + np.exp(-0.3) * noise[t]
+    h, c = layers.lstm(layer, (h, c), z)
+    latents = np.concatenate([latents, z[None]])
+  expected, _ = plain.apply({'params': params}, latents, method='decode')
+  np.testing.assert_allclose(drawn, expected, rtol=1e-4, atol=1e-5)
+  assert np.abs(drawn - plain.apply({'params': params}, noise, method='draw')[0]).max() > 0.1

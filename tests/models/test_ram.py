@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from reference import TOLERANCE, assert_close, both_precisions
 
 from draw_jax.models import ram
-from draw_jax.tasks.classification import Reinforced
+from draw_jax.tasks.classification import ReinforcedClassification
 
 B, T, K = 3, 3, 3
 LEARNED_FROM_CLASSES = ('core', 'glimpse', 'head', 'what', 'where')
@@ -20,7 +20,7 @@ def build(param_dtype='float32', **more):
   # Its own number of steps is not the one that the tests run.
   sizes = {'image_shape': (6, 9, 2), 'read_size': 3, 'scales': 2} | more
   return ram.RAM(
-    num_classes=K, steps=T - 1, hidden=5, features=4, location_std=0.3, param_dtype=param_dtype,
+    num_classes=K, glimpses=T - 1, hidden=5, features=4, location_std=0.3, param_dtype=param_dtype,
     **sizes
   )  # fmt: skip
 
@@ -128,7 +128,7 @@ def test_a_pass_agrees_with_the_equations(dtype):
 def test_without_noise_it_looks_where_the_means_are():
   model = build()
   params, (x, _) = random_params(model), inputs(model)
-  look = functools.partial(model.apply, steps=T, trace=True)
+  look = functools.partial(model.apply, glimpses=T, trace=True)
   logits, trace = jax.jit(look, compiler_options=FAST)({'params': params}, x)
   terms = exploring(model)({'params': params}, x, np.zeros((T, B, 2), np.float32))
   np.testing.assert_array_equal(terms.location, terms.mean)
@@ -152,7 +152,7 @@ def batch_of(model, num=B):
 
 def test_evaluation_has_no_noise_and_training_has():
   model = build()
-  task, params, batch = Reinforced(model), random_params(model), batch_of(model)
+  task, params, batch = ReinforcedClassification(model), random_params(model), batch_of(model)
   noises = [10 * task.noise(jax.random.key(seed), B, T) for seed in (0, 1)]
 
   @functools.partial(jax.jit, compiler_options=FAST)
@@ -169,7 +169,7 @@ def test_evaluation_has_no_noise_and_training_has():
 def test_each_network_learns_from_its_own_part_of_the_loss():
   """From classes all but the location network and the baseline; these from nothing else."""
   model = build()
-  task, params, batch = Reinforced(model), random_params(model), batch_of(model)
+  task, params, batch = ReinforcedClassification(model), random_params(model), batch_of(model)
   noise = task.noise(jax.random.key(0), B, T)
 
   def parts(params):
@@ -223,7 +223,7 @@ def test_reinforce_is_the_gradient_of_the_expected_reward():
   """
   with jax.enable_x64(True):
     model = build('float64', image_shape=(6, 8, 1), read_size=2)
-    task, params = Reinforced(model), random_params(model, seed=5)
+    task, params = ReinforcedClassification(model), random_params(model, seed=5)
     axis = np.arange(-5.0, 6.0)
     noise = np.stack(np.meshgrid(*[axis] * 4, indexing='ij'), -1).reshape(-1, 2, 2)
     noise = np.moveaxis(noise, 1, 0)  # [2, 11^4, 2]

@@ -65,7 +65,7 @@ def test_bounds_are_the_sums_of_their_parts():
   result = result.add(reconstruction[:, 3:], kl[..., 3:], log_ratio[..., 3:])
   exact = [a.astype(np.float64) for a in (reconstruction, kl, log_ratio)]
   np.testing.assert_allclose(result.bound.mean, (exact[0] + exact[1].sum(1)).mean(-1), rtol=1e-13)
-  np.testing.assert_allclose(result.kl.mean, result.kl_steps.mean.sum(-1), rtol=1e-13)
+  np.testing.assert_allclose(result.kl.mean, result.kl_glimpses.mean.sum(-1), rtol=1e-13)
   log_weights = -exact[0] - exact[2].sum(1)
   np.testing.assert_allclose(
     result.importance[1].groups.mean, math.log(20) - logsumexp(log_weights, -1), rtol=1e-13

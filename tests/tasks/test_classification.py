@@ -8,7 +8,7 @@ import pytest
 import training_support as support
 
 from draw_jax import config as config_lib
-from draw_jax import data
+from draw_jax import data, trained
 from draw_jax.attention import Window
 from draw_jax.data.dataset import Dataset
 from draw_jax.data.sources import MemorySource
@@ -16,15 +16,16 @@ from draw_jax.data.spec import Spec
 from draw_jax.devices import sharding
 from draw_jax.errors import UserError
 from draw_jax.evaluation import evaluator
-from draw_jax.figures import gallery, passes, runs
+from draw_jax.figures import gallery
+from draw_jax.tasks import base
 from draw_jax.tasks import registry as tasks
 from draw_jax.tasks.classification import framed, scores
-from draw_jax.training import checkpoint, loop
+from draw_jax.training import loop
 
 SHAPE = (10, 14, 3)
 SECTIONS = {
-  'differentiable_ram': {'steps': 2, 'hidden': 8, 'read_size': 3},
-  'ram': {'steps': 2, 'hidden': 8, 'features': 6, 'read_size': 3, 'scales': 2},
+  'differentiable_ram': {'glimpses': 2, 'hidden': 8, 'read_size': 3},
+  'ram': {'glimpses': 2, 'hidden': 8, 'features': 6, 'read_size': 3, 'scales': 2},
   'convolutional': {'filter_size': 4, 'stride': 3, 'hidden': 8},
 }
 
@@ -48,7 +49,7 @@ def labelled(**unused) -> Dataset:
 def tiny_config(name: str, num_steps: int):
   config = support.tiny_config('')
   config.data.update({'name': 'cluttered_mnist', 'path': None})
-  config.model = getattr(config_lib, name)()
+  config.model = config_lib.model_section(name)
   config.model.update(SECTIONS[name])
   config.train.num_steps = num_steps
   config.optimizer.update({'learning_rate': 1e-2, 'schedule': 'constant', 'ema_decay': 0.5})
@@ -74,52 +75,52 @@ def test_from_training_to_figures(name, tmp_path):
   workdir = tmp_path / 'run'
   loop.train(tiny_config(name, 9), str(workdir))
   loop.train(tiny_config(name, 21), str(workdir))
-  loaded = checkpoint.load(workdir, 'latest')
+  loaded = trained.find(str(workdir), None, 'latest')
   assert loaded.step == 21
   if name == 'ram':  # As if it had not ended before, its noise too.
     loop.train(tiny_config(name, 21), str(tmp_path / 'whole'))
-    whole = checkpoint.load(tmp_path / 'whole', 'latest')
+    whole = trained.from_workdir(tmp_path / 'whole', 'latest')
     jax.tree.map(np.testing.assert_array_equal, loaded.params, whole.params)
 
   rows = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
   last = [row for row in rows if row['split'] == 'valid'][-1]
   assert last['step'] == 21 and last['examples'] == 24
-  task, dataset = evaluator.open_subject(loaded)
-  options = evaluator.Options(split='valid', batch_size=7)
-  measured = evaluator.measure(
-    task, loaded.params, dataset, options, sharding.make_mesh(), (loaded.steps,)
+  options = base.EvaluationOptions(split='valid', batch_size=7)
+  task, dataset, mesh = loaded.task, loaded.dataset, sharding.make_mesh()
+  measured = evaluator.Evaluator(task, dataset, options, mesh, (loaded.glimpses,)).measure(
+    loaded.params
   )
+  assert measured.metrics == pytest.approx({k: last[k] for k in ('error', 'cross_entropy')})
   error = measured.results[0]['error']
   assert error['examples'] == 24
   assert 100 * error['rate'] == pytest.approx(last['error'], abs=1e-4)
 
-  run = runs.find(str(workdir), None, 'latest')
-  figures = gallery.Options(tmp_path / 'out', num=2, npz=True)
+  figures = gallery.FigureOptions(tmp_path / 'out', num=2, npz=True)
   if name == 'convolutional':
     with pytest.raises(UserError, match='takes no glimpses'):
-      gallery.make_glimpses(run, figures)
-    with pytest.raises(UserError, match='leave out --steps'):
-      evaluator.measure(task, loaded.params, dataset, options, sharding.make_mesh(), (1, 4))
+      gallery.make_glimpses(loaded, figures)
+    with pytest.raises(UserError, match='leave out --glimpses'):
+      evaluator.Evaluator(task, dataset, options, mesh, (1, 4))
     return
-  gallery.make_glimpses(run, figures)
+  gallery.make_glimpses(loaded, figures)
   with np.load(tmp_path / 'out' / 'glimpses.npz') as arrays:
     assert arrays['images'].shape == (2, *SHAPE)
     assert arrays['read_stride'].shape == (2, 2)
     assert arrays['glimpses'].shape == (2, 2, 3, 3 if name == 'differentiable_ram' else 6, 3)
-    _, trace = run.model.apply({'params': run.params}, arrays['images'], trace=True)
+    _, trace = loaded.model.apply({'params': loaded.params}, arrays['images'], trace=True)
     np.testing.assert_allclose(arrays['read_center_x'], trace.window.center_x, rtol=1e-4)
   assert {path.name for path in (tmp_path / 'out').iterdir()} == {
     'glimpses.png', 'glimpses.pdf', 'glimpses.npz',
   }  # fmt: skip
   for make in (gallery.make_sequences, gallery.make_reconstructions, gallery.make_interpolation):
-    with pytest.raises(UserError, match='draws no pictures'):
-      make(run, figures)
+    with pytest.raises(UserError, match='draws no images'):
+      make(loaded, figures)
 
 
 def test_draw_takes_no_glimpses_to_classify():
-  model = tasks.create(config_lib.default().model, SHAPE).model
+  task = tasks.create(config_lib.default().model, SHAPE)
   with pytest.raises(UserError, match='DRAW classifies nothing'):
-    passes.look(model, None, np.zeros((1, *SHAPE)))
+    task.check_looks()
 
 
 @pytest.mark.parametrize('name', SECTIONS)
@@ -128,15 +129,15 @@ def test_a_task_has_all_that_is_asked_of_it(name):
   task = tasks.create(config.model, SHAPE, 4)
   assert task.model == task.model.clone(num_classes=4, **SECTIONS[name])
   batch = next(labelled().eval_batches('valid', 3))
-  steps = config.model.steps
+  glimpses = config.model.glimpses
 
   def everything():
     params = task.init(jax.random.key(0), np.zeros(SHAPE))
-    noise = task.noise(jax.random.key(1), 3, steps)
-    assert all(a.shape[:2] == (steps, 3) for a in jax.tree.leaves(noise))
+    noise = task.noise(jax.random.key(1), 3, glimpses)
+    assert all(a.shape[:2] == (glimpses, 3) for a in jax.tree.leaves(noise))
     trained, evaluated = task.loss(params, batch, noise, 0), task.loss(params, batch, noise)
     right = scores(task.predict(params, batch, noise), batch['label'])
-    return trained, evaluated, right, task.pictures(params, batch, jax.random.key(0), steps)
+    return trained, evaluated, right, task.images(params, batch, jax.random.key(0), glimpses)
 
   compiled = jax.jit(everything, compiler_options={'xla_backend_optimization_level': 0})
   (loss, metrics), (_, evaluated), right, pictures = compiled()
@@ -146,8 +147,8 @@ def test_a_task_has_all_that_is_asked_of_it(name):
   for key, value in right.items():
     np.testing.assert_allclose(evaluated[key], value, rtol=1e-5)
   if name != 'convolutional':
-    assert pictures['windows'].shape == (3 * steps, 10, 14, 3)
-    assert pictures['glimpses'].shape[:2] == (3 * steps, 3)
+    assert pictures['windows'].shape == (3 * glimpses, 10, 14, 3)
+    assert pictures['glimpses'].shape[:2] == (3 * glimpses, 3)
 
 
 def test_scores_from_their_definition():
@@ -174,4 +175,4 @@ def test_frames_are_where_the_outermost_filters_are():
 @pytest.mark.parametrize('name', SECTIONS)
 def test_pictures_without_labels_are_refused(name):
   with pytest.raises(UserError, match=f"model.name='{name}' classifies.* no labels"):
-    tasks.create(getattr(config_lib, name)(), SHAPE)
+    tasks.create(config_lib.model_section(name), SHAPE)

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 import training_support as support
 
+from draw_jax import trained
 from draw_jax.errors import UserError
 from draw_jax.training import checkpoint
-from draw_jax.training.step import State
+from draw_jax.training.step import TrainState
 
 HERE = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
 
-def make_state(step: int) -> State:
+def make_state(step: int) -> TrainState:
   params = {'layer': {'kernel': jnp.arange(600.0).reshape(20, 30) / 7 + step, 'bias': jnp.ones(3)}}
-  return State(
+  return TrainState(
     step=jnp.int32(step),
     params=params,
     ema=jax.tree.map(lambda a: a / 2, params),
@@ -31,7 +32,7 @@ def make_state(step: int) -> State:
 
 def progress(**more) -> dict:
   return {
-    'steps': 3,
+    'glimpses': 3,
     'image_shape': (8, 8, 1),
     'num_classes': None,
     'binarization': 'none',
@@ -41,7 +42,7 @@ def progress(**more) -> dict:
   }
 
 
-def assert_same(a: State, b: State) -> None:
+def assert_same(a: TrainState, b: TrainState) -> None:
   for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
       x, y = jax.random.key_data(x), jax.random.key_data(y)
@@ -101,7 +102,8 @@ def test_a_later_phase_is_better_whatever_its_bound(tmp_path):
 @pytest.mark.parametrize('which,step', [('best', 2), ('latest', 5), (4, 4), ('4', 4)])
 def test_load(original, which, step):
   loaded = checkpoint.load(original, which)
-  assert (loaded.step, loaded.steps, loaded.image_shape) == (step, 3, (8, 8, 1))
+  assert loaded.step == step
+  assert (loaded.progress['glimpses'], loaded.progress['image_shape']) == (3, [8, 8, 1])
   np.testing.assert_array_equal(
     loaded.params['layer']['kernel'], make_state(step).ema['layer']['kernel']
   )
@@ -113,7 +115,7 @@ def test_without_an_average_none_is_named(workdir):
   config = support.tiny_config('images.npy')
   config.optimizer.ema_decay = 0.0
   checkpoint.claim(workdir, config)
-  assert not checkpoint.load(workdir).ema
+  assert not trained.from_workdir(workdir).ema
 
 
 def test_load_without_average(original):
@@ -208,9 +210,9 @@ def test_all_damaged(workdir):
 
 
 def test_pictures_of_another_size_are_refused(workdir):
-  with pytest.raises(UserError, match=r'holds a run with pictures of 8 x 8 x 1, and .* 9 x 8 x 1'):
+  with pytest.raises(UserError, match=r'holds a run with images of 8 x 8 x 1, and .* 9 x 8 x 1'):
     restore(workdir, (9, 8, 1))
-  with pytest.raises(UserError, match=r'a run with 90 training pictures, and now there are 91'):
+  with pytest.raises(UserError, match=r'a run with 90 training images, and now there are 91'):
     restore(workdir, num_train=91)
   assert_same(restore(workdir)[0], make_state(5))
 
@@ -269,12 +271,12 @@ def test_other_changes_are_reported(workdir):
   config.train.curriculum = ((1, 2),)
   config.model.dtype = 'bfloat16'
   config.model.remat = 'segments'
-  config.model.start.write_scale = 3.0
+  config.model.initialization.write_scale = 3.0
   config.model.window_limit = 30.0
   assert checkpoint.claim(workdir, config) == {
-    'model.dtype': ('float32', 'bfloat16'),
+    'model.dtype': (None, 'bfloat16'),
     'model.remat': ('products', 'segments'),
-    'model.start.write_scale': (2.0, 3.0),
+    'model.initialization.write_scale': (2.0, 3.0),
     'model.window_limit': (0.0, 30.0),
     'optimizer.learning_rate': (2e-3, 0.5),
     'train.curriculum': ((), ((1, 2),)),
@@ -286,7 +288,7 @@ FULL = """
 import resource, sys
 sys.path.insert(0, sys.argv[2])
 import test_checkpoint as t
-from draw_jax import checkpoint
+from draw_jax.training import checkpoint
 from draw_jax.errors import UserError
 checkpoints = checkpoint.Checkpoints(sys.argv[1], keep_latest=2, keep_best=1)
 resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))

@@ -12,11 +12,13 @@ import pytest
 import training_support as support
 
 from draw_jax import data
+from draw_jax import trained as trained_lib
 from draw_jax.devices import sharding
 from draw_jax.errors import UserError
-from draw_jax.pretrained import model_file
+from draw_jax.evaluation.evaluator import Evaluator
+from draw_jax.tasks import generation
 from draw_jax.tasks import registry as tasks
-from draw_jax.training import checkpoint, loop, optimizer, run_log, step
+from draw_jax.training import loop, optimizer, run_log, setup
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -41,14 +43,10 @@ def config(tmp_path):
 def test_golden_first_step(config):
   """The first loss and gradient norm of a seed; they change only when the model does."""
   dataset = data.open_dataset(**config.data)
-  task = tasks.create(config.model, dataset.image_shape)
-  schedule = optimizer.schedule(config.optimizer, 60)
-  transform = optimizer.create(config.optimizer, schedule)
+  config.train.kl_warmup_steps = 0
   mesh = sharding.make_mesh(jax.devices()[:1])
-  state = step.make_init(task, transform, 0, mesh)(dataset.mean_image())
-  train_step = step.make_train_step(
-    task, transform, schedule, mesh, steps=3, ema_decay=0.999, rollback_scale=0.5
-  )
+  prepared = setup.make(config, dataset.image_shape, num_steps=60, mesh=mesh)
+  state, train_step = prepared.init()(dataset.mean_image()), prepared.train_step()
   before = jax.device_get(state.params)
   batch = sharding.put(mesh, next(dataset.train_batches(8, seed=0)))
   state, numbers = train_step(state, batch)
@@ -80,7 +78,7 @@ def test_the_kl_counts_more_and_more_at_first(config):
     )
 
 
-class Poisoned(tasks.Draw):
+class Poisoned(generation.Generation):
   """DRAW whose KL is not finite where the data say so."""
 
   def loss(self, params, batch, noise, step=None):
@@ -129,7 +127,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(config, tmp_path, poison):
   assert message.startswith('step 20: kl not finite, gradient norm nan')
   assert 'since the checkpoint of step 18' in message
   assert '--config.on_nan=rollback' in message
-  loaded = checkpoint.load(tmp_path / 'run', 'latest', ema=False)
+  loaded = trained_lib.from_workdir(tmp_path / 'run', 'latest', ema=False)
   assert loaded.step == 18
   assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(loaded.params))
 
@@ -163,13 +161,13 @@ def test_curriculum(config, tmp_path):
   result = loop.train(config, tmp_path / 'run')
   assert result.step == 60
   rows = run_log.read(tmp_path / 'run')
-  judged = {r['step']: r['steps'] for r in rows if r['split'] == 'valid'}
+  judged = {r['step']: r['glimpses'] for r in rows if r['split'] == 'valid'}
   assert judged == {18: 1, 36: 3, 54: 3, 60: 3}
   # Every five steps, and at the change.
-  assert [r['steps'] for r in rows if r['split'] == 'train'] == [1] * 4 + [3] * 9
-  loaded = checkpoint.load(tmp_path / 'run', 'best')
-  assert loaded.steps == 3
-  bounds = {r['step']: r['bound'] for r in rows if r['split'] == 'valid' and r['steps'] == 3}
+  assert [r['glimpses'] for r in rows if r['split'] == 'train'] == [1] * 4 + [3] * 9
+  loaded = trained_lib.from_workdir(tmp_path / 'run', 'best')
+  assert loaded.glimpses == 3
+  bounds = {r['step']: r['bound'] for r in rows if r['split'] == 'valid' and r['glimpses'] == 3}
   assert loaded.metrics['bound'] == result.best['value'] == min(bounds.values())
   assert bounds[loaded.step] == loaded.metrics['bound']
 
@@ -205,21 +203,21 @@ def test_pictures_and_record_for_tensorboard(config, tmp_path):
 
 def test_a_signal_in_the_last_evaluation_finds_a_run_that_is_done(config, tmp_path, monkeypatch):
   config.train.num_steps = 4
-  evaluate = loop._Trainer._evaluate
+  evaluate = Evaluator.metrics
 
   def interrupted(self, *args):
     signal.raise_signal(signal.SIGTERM)
     return evaluate(self, *args)
 
-  monkeypatch.setattr(loop._Trainer, '_evaluate', interrupted)
+  monkeypatch.setattr(Evaluator, 'metrics', interrupted)
   result = loop.train(config, tmp_path)
   assert (result.step, result.signal) == (4, None)
 
 
 def test_the_best_of_equals_is_the_one_that_is_kept(config, tmp_path, monkeypatch):
-  monkeypatch.setattr(loop._Trainer, '_evaluate', lambda *_: {'bound': 5.0})
+  monkeypatch.setattr(Evaluator, 'metrics', lambda *_: {'bound': 5.0})
   config.train.num_steps = 40
-  assert loop.train(config, tmp_path).best['step'] == checkpoint.load(tmp_path).step
+  assert loop.train(config, tmp_path).best['step'] == trained_lib.from_workdir(tmp_path).step
 
 
 @pytest.fixture
@@ -228,7 +226,7 @@ def trained(config, tmp_path):
   config.train.num_steps = 3
   loop.train(config, tmp_path / 'before')
   path = tmp_path / 'trained.safetensors'
-  model_file.write(path, checkpoint.load(tmp_path / 'before'))
+  trained_lib.save(path, trained_lib.from_workdir(tmp_path / 'before'))
   return str(path)
 
 
@@ -240,9 +238,9 @@ def test_training_starts_from_a_trained_model(config, tmp_path, trained, capfd):
   out = capfd.readouterr().out
   assert f'the weights of {trained}, after 3 steps' in out and 'note' not in out
   for ema in (False, True):
-    after = checkpoint.load(tmp_path / 'after', 'latest', ema=ema).params
+    after = trained_lib.from_workdir(tmp_path / 'after', 'latest', ema=ema).params
     for old, new in zip(
-      *map(jax.tree.leaves, (model_file.load(trained).params, after)), strict=True
+      *map(jax.tree.leaves, (trained_lib.load(trained).params, after)), strict=True
     ):
       np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-7)
   # A run that goes on no longer looks at it: it may be gone by now.
@@ -285,14 +283,14 @@ def test_a_trained_model_that_saw_held_out_pictures(config, tmp_path, trained, c
   config.train.start_from = trained
   images = np.load(config.data.path)
   np.save(config.data.path, images[:-20])
-  with pytest.raises(UserError, match='trained on 72 pictures, and images has 54 now'):
+  with pytest.raises(UserError, match='trained on 72 images, and images has 54 now'):
     loop.train(config, tmp_path / 'after')
   np.save(config.data.path, images)
-  other = model_file.read(trained)[0]
+  other = trained_lib.load(trained)
   with other.config.unlocked():
     other.config.data.update({'name': 'mnist', 'path': None})
   pathlib.Path(trained).unlink()
-  model_file.write(pathlib.Path(trained), other)
+  trained_lib.save(pathlib.Path(trained), other)
   loop.train(config, tmp_path / 'after')
   assert 'was trained on mnist: some of it may be held out here' in capfd.readouterr().out
 

@@ -66,7 +66,7 @@ def update(config, grads, params):
 def test_weight_decay_is_on_matrices_only(config):
   params = {'a': {'kernel': jnp.ones((2, 2)), 'bias': jnp.ones(2)}, 'canvas': jnp.ones((3, 3, 1))}
   zeros = jax.tree.map(jnp.zeros_like, params)
-  config.weight_decay = 0.5
+  config.arguments.weight_decay = 0.5
   updates = update(config, zeros, params)
   np.testing.assert_allclose(updates['a']['kernel'], -0.1 * 0.5, rtol=1e-6)
   assert not np.any(updates['a']['bias']) and not np.any(updates['canvas'])
@@ -81,7 +81,7 @@ def test_weight_decay_is_on_matrices_only(config):
 )
 def test_layers_that_place_windows_are_slower(config, model, slow):
   noise = (jax.random.key(0),) if isinstance(model, draw_jax.DRAW) else ()
-  params = model.init(jax.random.key(0), jnp.zeros((1, 6, 6, 1)), *noise, steps=1)['params']
+  params = model.init(jax.random.key(0), jnp.zeros((1, 6, 6, 1)), *noise, glimpses=1)['params']
   grads = jax.tree.map(jnp.ones_like, params)
   plain = update(config, grads, params)
   config.window_rate = 0.25
@@ -107,7 +107,8 @@ def test_clipping(config):
 def test_state_does_not_depend_on_the_values(config):
   params = {'kernel': jnp.zeros(4)}
   plain = optimizer.create(config, lambda step: 0.1).init(params)
-  config.update({'weight_decay': 0.1, 'clip_norm': 0.0, 'schedule': 'constant'})
+  config.arguments.weight_decay = 0.1
+  config.update({'clip_norm': 0.0, 'schedule': 'constant'})
   other = optimizer.create(config, optimizer.schedule(config, 10)).init(params)
   assert jax.tree.structure(plain) == jax.tree.structure(other)
 

@@ -8,14 +8,14 @@ from draw_jax.training import phases, run_log
 
 
 def test_rows_after_the_restored_step_are_undone(tmp_path):
-  record = run_log.Record(tmp_path, 0)
+  record = run_log.RunLog(tmp_path, 0)
   for step in (5, 10, 15):
     record.row('train', step, {'bound': step / 3})
   record.row('valid', 15, {'bound': 1.0})
   record.close()
   with (tmp_path / 'metrics.jsonl').open('a') as file:
     file.write('{"split": "train", "step": 2')  # killed while writing
-  record = run_log.Record(tmp_path, 10)
+  record = run_log.RunLog(tmp_path, 10)
   record.row('train', 15, {'bound': 7.0})
   record.close()
   assert run_log.read(tmp_path) == [
@@ -31,12 +31,12 @@ def test_lines_that_are_no_rows_are_passed_over(tmp_path):
     f'{row}\n3\n{{}}\n{{"st'.encode() + b'\xff\n' + row.encode()
   )
   assert run_log.read(tmp_path) == [{'split': 'train', 'step': 1}] * 2
-  run_log.Record(tmp_path, 1).close()
+  run_log.RunLog(tmp_path, 1).close()
   assert len((tmp_path / 'metrics.jsonl').read_text().splitlines()) == 2
 
 
 def test_a_row_is_on_disk_at_once(tmp_path):
-  record = run_log.Record(tmp_path, 0)
+  record = run_log.RunLog(tmp_path, 0)
   record.row('train', 1, {'bound': 2.0})
   assert len(run_log.read(tmp_path)) == 1
   record.close()
@@ -47,13 +47,13 @@ def test_no_record(tmp_path):
 
 
 def test_window_survives_a_checkpoint():
-  window, whole = run_log.Window(), run_log.Window()
+  window, whole = run_log.MetricsMean(), run_log.MetricsMean()
   for value in (0.1, 0.2):
     window.add({'bound': np.float32(value)})
     whole.add({'bound': np.float32(value)})
   saved = window.to_json()
   window.add({'bound': 1e9})  # must not reach what was saved
-  window = run_log.Window(**json.loads(json.dumps(saved)))
+  window = run_log.MetricsMean(**json.loads(json.dumps(saved)))
   for value in (0.3, 0.7):
     window.add({'bound': value})
     whole.add({'bound': value})
@@ -66,7 +66,7 @@ def test_window_survives_a_checkpoint():
 def clock(monkeypatch):
   config = support.tiny_config('images.npy')
   config.train.update({'num_steps': 100, 'batch_size': 10, 'curriculum': ((1, 5),)})
-  config.model.steps = 4
+  config.model.glimpses = 4
   now = [0.0]
   monkeypatch.setattr(run_log.time, 'monotonic', lambda: now[0])
   return run_log.Clock(phases.make(config, num_examples=100), 10), now

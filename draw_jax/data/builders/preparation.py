@@ -12,7 +12,7 @@ from absl import logging
 from jax.experimental import multihost_utils
 
 from draw_jax.data import sources
-from draw_jax.data.published import PublishedBuilder
+from draw_jax.data.builders.published import PublishedBuilder
 from draw_jax.errors import UserError
 
 

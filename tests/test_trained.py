@@ -1,5 +1,6 @@
 """Models in files, with a tiny network that stands in for those that ship."""
 
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -16,11 +17,10 @@ import training_support as support
 
 import draw_jax
 from draw_jax import config as config_lib
+from draw_jax import trained
 from draw_jax.errors import UserError
-from draw_jax.figures import runs
-from draw_jax.pretrained import model_file
+from draw_jax.pretrained import file_format
 from draw_jax.tasks import registry as tasks
-from draw_jax.training import checkpoint
 
 T = 2  # of training when the checkpoint was saved; the config ends with more
 
@@ -28,8 +28,8 @@ T = 2  # of training when the checkpoint was saved; the config ends with more
 def model_section(kind: str):
   if kind == 'draw':
     return support.tiny_config('').model
-  section = config_lib.differentiable_ram()
-  section.update(steps=3, hidden=8, read_size=3)
+  section = config_lib.model_section('differentiable_ram')
+  section.update(glimpses=3, hidden=8, read_size=3)
   return section
 
 
@@ -40,20 +40,20 @@ def any_params(task):
   return jax.tree.map(lambda a: jnp.asarray(rng.normal(0, 0.3, a.shape), a.dtype), shapes)
 
 
-def make_loaded(kind: str = 'draw', **more) -> checkpoint.Loaded:
+def make_trained(kind: str = 'draw', **more) -> trained.TrainedModel:
   """A network with any numbers in it, as if from a checkpoint."""
   config = support.tiny_config('images.npy')
   config.model = model_section(kind)
   task = tasks.create(config.model, (8, 8, 1), 10)
   params = any_params(task)
   about = {'image_shape': (8, 8, 1), 'num_classes': 10, 'binarization': 'none', **more}
-  return checkpoint.Loaded(config, params, 40, T, True, {task.metric: 5.25}, **about)
+  return trained.TrainedModel('tiny', config, params, 40, T, True, {task.metric: 5.25}, **about)
 
 
 @pytest.fixture(scope='module')
 def original(tmp_path_factory):
   path = tmp_path_factory.mktemp('models') / 'tiny.safetensors'
-  model_file.write(path, make_loaded(), commit='abc', note='never trained')
+  trained.save(path, make_trained(), commit='abc', note='never trained')
   return path
 
 
@@ -67,7 +67,7 @@ def shelf(tmp_path, monkeypatch):
   """An empty folder in place of that of the shipped models."""
   folder = tmp_path / 'shelf'
   folder.mkdir()
-  monkeypatch.setattr(model_file, 'folder', lambda: folder)
+  monkeypatch.setattr(trained, 'folder', lambda: folder)
   return folder
 
 
@@ -111,34 +111,35 @@ def test_the_format(original):
   assert about['sha256'] == sha256(header, data)
   start, end = header['decoder/kernel']['data_offsets']
   kernel = np.frombuffer(data[start:end], '<f4').reshape(header['decoder/kernel']['shape'])
-  np.testing.assert_array_equal(kernel, make_loaded().params['decoder']['kernel'])
+  np.testing.assert_array_equal(kernel, make_trained().params['decoder']['kernel'])
 
 
 @pytest.mark.parametrize('kind', ['draw', 'differentiable_ram'])
 def test_all_of_a_model_comes_back(kind, tmp_path):
-  loaded = make_loaded(kind)
-  model_file.write(tmp_path / 'a.safetensors', loaded)
-  back, _ = model_file.read(tmp_path / 'a.safetensors')
+  loaded = make_trained(kind)
+  trained.save(tmp_path / 'a.safetensors', loaded)
+  back = trained.load(tmp_path / 'a.safetensors')
   assert config_lib.differences(back.config, loaded.config) == {}
   assert back.config.train.curriculum == ()
   assert jax.tree.structure(back.params) == jax.tree.structure(loaded.params)
   for a, b in zip(jax.tree.leaves(back.params), jax.tree.leaves(loaded.params), strict=True):
     assert isinstance(a, jax.Array)
     assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
-  for name in set(loaded._fields) - {'config', 'params'}:
+  names = {field.name for field in dataclasses.fields(loaded)}
+  for name in names - {'name', 'config', 'params', 'provenance'}:
     assert getattr(back, name) == getattr(loaded, name), name
   model = draw_jax.load(tmp_path / 'a.safetensors').model
-  assert type(model) is config_lib.MODELS[kind]
-  assert model.steps == T
+  assert type(model) is tasks.MODELS[kind].module
+  assert model.glimpses == T
 
 
 def test_a_model_without_an_average_says_so(tmp_path):
-  loaded = make_loaded()
+  loaded = make_trained()
   loaded.config.optimizer.ema_decay = 0.0
   path = tmp_path / 'a.safetensors'
-  model_file.write(path, loaded._replace(ema=False))
-  again, about = model_file.read(path)
-  assert not again.ema and 'no average' in about['validation']['measured']
+  trained.save(path, dataclasses.replace(loaded, ema=False))
+  again = trained.load(path)
+  assert not again.ema and 'no average' in again.provenance['validation']['measured']
 
 
 def test_a_model_is_ready_for_use(original):
@@ -148,7 +149,7 @@ def test_a_model_is_ready_for_use(original):
   assert trace.canvas.shape == (T, 5, 8, 8, 1)
   assert m.config.model.hidden == 8
   facts = {
-    'dataset': 'images', 'binarization': 'none', 'step': 40, 'trained_steps': T,
+    'dataset': 'images', 'binarization': 'none', 'step': 40, 'trained_glimpses': T,
     'image_shape': [8, 8, 1], 'num_classes': 10, 'note': 'never trained',
   }  # fmt: skip
   assert m.provenance.items() >= facts.items()
@@ -159,7 +160,7 @@ def test_a_model_is_ready_for_use(original):
 
 def test_the_same_model_gives_the_same_file(original, tmp_path):
   again = tmp_path / 'again.safetensors'
-  size = model_file.write(again, make_loaded(), commit='abc', note='never trained')
+  size = trained.save(again, make_trained(), commit='abc', note='never trained')
   assert again.read_bytes() == original.read_bytes()
   assert size == again.stat().st_size
 
@@ -227,7 +228,7 @@ def metadata_not_an_object(content):
 
 
 def newer_format(content):
-  return content.replace(b'draw_jax.model/1', b'draw_jax.model/2')
+  return content.replace(b'draw_jax.model/2', b'draw_jax.model/3')
 
 
 def type_without_numpy(content):
@@ -264,7 +265,7 @@ def a_pickle(content):
     (metadata_of_others, 'is no model of draw_jax'),
     (metadata_not_json, 'is no model of draw_jax'),
     (metadata_not_an_object, 'is no model of draw_jax'),
-    (newer_format, 'has the format draw_jax.model/2, this version reads draw_jax.model/1'),
+    (newer_format, 'has the format draw_jax.model/3, this version reads draw_jax.model/2'),
   ],
   ids=lambda value: getattr(value, '__name__', ''),
 )
@@ -285,7 +286,7 @@ def rewrite(path, change) -> None:
   about = json.loads(parse(path.read_bytes())[0]['__metadata__']['draw_jax'])
   tensors = safetensors.numpy.load_file(path)
   change(about, tensors)
-  about['sha256'] = model_file._digest(about, tensors)
+  about['sha256'] = file_format._digest(about, tensors)
   safetensors.numpy.save_file(tensors, path, {'draw_jax': json.dumps(about)})
 
 
@@ -311,7 +312,7 @@ def rewrite(path, change) -> None:
     (lambda about, tensors: about['config'].pop('model'), 'no model of this version'),
     # What an older version did not write is what the network does by itself.
     (lambda about, tensors: about['config']['model'].pop('output'), None),
-    (lambda about, tensors: about['config']['model'].pop('start'), None),
+    (lambda about, tensors: about['config']['model'].pop('initialization'), None),
     (lambda about, tensors: about['config'].pop('eval'), None),
   ],
 )  # fmt: skip
@@ -336,7 +337,7 @@ def test_shipped_models_go_by_name(shelf, original, monkeypatch):
   assert "no model 'mnist': none is shipped" in said and 'draw_jax.export' in said
   for name in ('mnist.safetensors', 'svhn.safetensors', '.half.safetensors', 'notes.txt'):
     shutil.copy(original, shelf / name)
-  assert model_file.names() == ['mnist', 'svhn']
+  assert trained.names() == ['mnist', 'svhn']
   assert draw_jax.load('mnist').provenance['step'] == 40
   # A file of that name where the user happens to be is another matter.
   monkeypatch.chdir(shelf)
@@ -348,20 +349,20 @@ def test_shipped_models_go_by_name(shelf, original, monkeypatch):
 
 
 def test_every_model_that_ships_is_whole():
-  assert 'mnist' in model_file.names()
-  for name in model_file.names():
+  assert 'mnist' in trained.names()
+  for name in trained.names():
     draw_jax.load(name)
-    assert (model_file.folder() / f'{name}.safetensors').stat().st_size <= 5_000_000
+    assert (trained.folder() / f'{name}.safetensors').stat().st_size <= 5_000_000
 
 
 def test_a_file_appears_whole_or_not_at_all(path):
   before = path.read_bytes()
-  bad = make_loaded()
+  bad = make_trained()
   bad.params['canvas'] = jnp.zeros((9, 8, 1))
   for name in (path.name, 'new.safetensors'):
-    assert 'canvas is float32 9 x 8 x 1' in message(model_file.write, path.parent / name, bad)
+    assert 'canvas is float32 9 x 8 x 1' in message(trained.save, path.parent / name, bad)
     assert 'has 0.0 MB, and only those of up to 0 MB' in message(
-      model_file.write, path.parent / name, make_loaded(), limit=100
+      trained.save, path.parent / name, make_trained(), limit=100
     )
   assert list(path.parent.iterdir()) == [path]
   assert path.read_bytes() == before
@@ -369,10 +370,10 @@ def test_a_file_appears_whole_or_not_at_all(path):
 
 def test_a_model_by_the_flags_of_a_binary(shelf, original):
   shutil.copy(original, shelf / 'mnist.safetensors')
-  run = runs.find(None, 'mnist')
-  assert (run.name, run.workdir, run.model.steps) == ('mnist', None, T)
-  assert runs.find(None, str(original)).name == 'tiny'
+  found = trained.find(None, 'mnist')
+  assert (found.name, found.workdir, found.model.glimpses) == ('mnist', None, T)
+  assert trained.find(None, str(original)).name == 'tiny'
   for workdir, name in ((None, None), ('somewhere', 'mnist')):
-    assert 'give either --workdir' in message(model_file.find, workdir, name)
-  assert '--checkpoint and --noema' in message(model_file.find, None, 'mnist', 'latest')
-  assert '--checkpoint and --noema' in message(model_file.find, None, 'mnist', ema=False)
+    assert 'give either --workdir' in message(trained.find, workdir, name)
+  assert '--checkpoint and --noema' in message(trained.find, None, 'mnist', 'latest')
+  assert '--checkpoint and --noema' in message(trained.find, None, 'mnist', ema=False)
