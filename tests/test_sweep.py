@@ -148,7 +148,7 @@ def test_the_arguments_of_a_run_say_what_was_meant(tmp_path):
     ("[{}, {'train.batch_size': 1.5}]", r'run batch_size=1.5: .*1.5'),
     (
       "[{}, {'train.batch_size': 0}]",
-      r'run batch_size=0: train.batch_size=0 must be a number of at least 1.',
+      r'run batch_size=0: train.batch_size=0 must be a number at least 1.',
     ),
     ("[{}, {'data.path': None}]", r'data.path cannot be set to None'),
     ("[{}, {'train.seed': 2}]", r'get_sweep\(\) sets train.seed: it cannot be set for all'),
