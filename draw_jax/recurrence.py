@@ -59,7 +59,8 @@ def _products(step, layers, state, xs: jax.Array, dtype):
   layers, taps = gradients.tap(layers, len(xs), num, dtype)
   policies = jax.checkpoint_policies
   policy = policies.save_from_both_policies(
-    policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(gradients.PRODUCT)
+    policies.dots_with_no_batch_dims_saveable,
+    policies.save_only_these_names(gradients.PRODUCT, gradients.VALUE),
   )
 
   def tapped(state, inputs):
