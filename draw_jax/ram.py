@@ -7,6 +7,7 @@ of scales, D that of units, K that of classes. Points are (x, y), from (-1, -1) 
 the upper left corner of the picture to (1, 1) in the lower right one.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -39,26 +40,54 @@ def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> ja
   Returns:
     [..., S, N, N, C], rows first; no gradient reaches the location.
   """
-  *lead, height, width, channels = images.shape
-  x, y = (_boxes(location[..., i], size, scales, a) for i, a in enumerate((width, height)))
-  rows = y.reshape(*lead, -1, height) @ images.reshape(*lead, height, -1)
-  rows = rows.reshape(*lead, scales, size, width, channels)
-  return jnp.einsum('...smw,...snwc->...snmc', x, rows)
+  return look(tables(images.astype(jnp.result_type(images, location)), scales), location, size)
+
+
+def tables(images: jax.Array, scales: int) -> tuple[jax.Array, ...]:
+  """Means of all squares of 1, 2, 4, ... pixels a side, to be made once and read by `look`.
+
+  Sums over ever longer parts of a picture would be smaller, but not exact in float32.
+
+  Args:
+    images: [..., H, W, C].
+    scales: S.
+
+  Returns:
+    S arrays [..., H', W', C], by the upper left corners of the squares. The first of these is
+    2^(S - 1) pixels outside the picture, where all squares are black; so are the last ones.
+  """
+  margin = (2 ** (scales - 1),) * 2
+  means = [jnp.pad(images, ((0, 0),) * (images.ndim - 3) + (margin, margin, (0, 0)))]
+  for wide in 2 ** np.arange(scales - 1):
+    pairs = means[-1][..., wide:, :, :] + means[-1][..., :-wide, :, :]
+    means.append((pairs[..., wide:, :] + pairs[..., :-wide, :]) / 4)
+  return tuple(means)
+
+
+def look(means: tuple[jax.Array, ...], location: jax.Array, size: int) -> jax.Array:
+  """The patches of `sensor`, read from the `tables` of the images."""
+  margin = 2 ** (len(means) - 1)
+  # What is added to the largest table on both sides of the picture tells its size.
+  lengths = tuple(n - 2 * margin for n in (means[0].shape[-2], means[0].shape[-3]))
+  middles = [_corner(location[..., i], n).astype(jnp.int32) for i, n in enumerate(lengths)]
+
+  def places(middle, length, wide):
+    first = middle[..., None] - wide * size // 2 + wide * np.arange(size)
+    return jnp.clip(first, -margin, length) + margin
+
+  patches = []
+  for s, mean in enumerate(means):
+    x, y = (places(m, n, 2**s) for m, n in zip(middles, lengths, strict=True))
+    # Whole rows first: they are copied faster than single pixels are found.
+    take = functools.partial(jnp.take_along_axis, mode='promise_in_bounds')
+    rows = take(mean, y[..., None, None], axis=-3)
+    patches.append(take(rows, x[..., None, :, None], axis=-2))
+  return jnp.stack(patches, -4)
 
 
 def _corner(point: jax.Array, length: int) -> jax.Array:
   """The corner between pixels nearest to a point of one axis, from 0 to `length`."""
   return jnp.round((jnp.clip(point, -1, 1) + 1) / 2 * length)
-
-
-def _boxes(point: jax.Array, size: int, scales: int, length: int) -> jax.Array:
-  """[..., S, N, length]: filters of one axis, each the mean of 2^s neighbouring pixels."""
-  middle = _corner(point, length)[..., None, None]
-  wide = 2 ** np.arange(scales)[:, None]
-  first = middle - wide * size // 2 + wide * np.arange(size)
-  offset = jnp.arange(length) - first[..., None]
-  inside = (offset >= 0) & (offset < wide[..., None])
-  return (inside / wide[..., None]).astype(point.dtype)
 
 
 class Terms(NamedTuple):
@@ -151,15 +180,15 @@ class RAM(nn.Module):
     return jax.random.normal(key, (steps, num, 2), self.param_dtype)
 
   def _scan(self, x, noise, trace: bool):
-    x = x.astype(self.param_dtype)
+    means = tables(x.astype(self.param_dtype), self.scales)
 
     def step(h, noise):
-      h, terms, patches = self._step(h, x, noise)
+      h, terms, patches = self._step(h, means, noise)
       return h, (terms, self._seen(terms[0], patches) if trace else None)
 
     return jax.lax.scan(step, layers.from_start(self.core['h'], len(x)), noise)
 
-  def _step(self, h, x, noise):
+  def _step(self, h, means, noise):
     """One glimpse; the next h, the fields of `Terms` for this step, and the patches."""
     state = jax.lax.stop_gradient(h)
     baseline = layers.linear(self.baseline, state)[..., 0]
@@ -167,9 +196,9 @@ class RAM(nn.Module):
     # A draw is an action: neither what is seen there nor its density pulls at it.
     location = jax.lax.stop_gradient(mean + self.location_std * noise)
     log_prob = jax.scipy.stats.norm.logpdf(location, mean, self.location_std).sum(-1)
-    patches = sensor(x, location, self.read_size, self.scales)
+    patches = look(means, location, self.read_size)
     heard = (
-      layers.linear(self.what, patches.reshape(len(x), -1)),
+      layers.linear(self.what, patches.reshape(len(h), -1)),
       layers.linear(self.where, jnp.clip(location, -1, 1)),
     )
     glimpse = layers.linear(self.glimpse, jax.nn.relu(jnp.concatenate(heard, -1)))
