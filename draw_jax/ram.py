@@ -14,14 +14,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
-from draw_jax import attention, layers
+from draw_jax import attention, gradients, layers, recurrence
 from draw_jax.classifier import Trace
 
 # He et al. (2015): with this scale of the weights ReLUs keep the size of their inputs.
 _RELU_SCALE = 2.0
 # On the weights of the location network: the first looks are near the middle.
 _LOCATION_GAIN = 0.1
+_AT_EACH_GLIMPSE = ('baseline', 'location', 'what', 'where', 'glimpse', 'core')
 
 
 def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> jax.Array:
@@ -182,28 +184,32 @@ class RAM(nn.Module):
   def _scan(self, x, noise, trace: bool):
     means = tables(x.astype(self.param_dtype), self.scales)
 
-    def step(h, noise):
-      h, terms, patches = self._step(h, means, noise)
+    def step(nets, h, noise):
+      h, terms, patches = self._step(nets, h, means, noise)
       return h, (terms, self._seen(terms[0], patches) if trace else None)
 
-    return jax.lax.scan(step, layers.from_start(self.core['h'], len(x)), noise)
+    nets = {name: getattr(self, name) for name in _AT_EACH_GLIMPSE}
+    h = layers.from_start(self.core['h'], len(x))
+    return recurrence.scan(step, nets, h, noise, 'products')
 
-  def _step(self, h, means, noise):
+  def _step(self, nets, h, means, noise):
     """One glimpse; the next h, the fields of `Terms` for this step, and the patches."""
     state = jax.lax.stop_gradient(h)
-    baseline = layers.linear(self.baseline, state)[..., 0]
-    mean = layers.linear(self.location, state)
+    baseline = layers.linear(nets['baseline'], state)[..., 0]
+    mean = layers.linear(nets['location'], state)
     # A draw is an action: neither what is seen there nor its density pulls at it.
     location = jax.lax.stop_gradient(mean + self.location_std * noise)
     log_prob = jax.scipy.stats.norm.logpdf(location, mean, self.location_std).sum(-1)
     patches = look(means, location, self.read_size)
+    # Kept for the gradient of the matrix that they meet, not read again.
+    patches = checkpoint_name(patches, gradients.PRODUCT)
     heard = (
-      layers.linear(self.what, patches.reshape(len(h), -1)),
-      layers.linear(self.where, jnp.clip(location, -1, 1)),
+      layers.linear(nets['what'], patches.reshape(len(h), -1)),
+      layers.linear(nets['where'], jnp.clip(location, -1, 1)),
     )
-    glimpse = layers.linear(self.glimpse, jax.nn.relu(jnp.concatenate(heard, -1)))
+    glimpse = layers.linear(nets['glimpse'], jax.nn.relu(jnp.concatenate(heard, -1)))
     inputs = jnp.concatenate([jax.nn.relu(glimpse), h], -1)
-    h = jax.nn.relu(layers.linear(self.core, inputs))
+    h = jax.nn.relu(layers.linear(nets['core'], inputs))
     return h, (location, mean, log_prob, baseline), patches
 
   def _seen(self, location, patches):
