@@ -23,7 +23,9 @@ from draw_jax.classifier import Trace
 _RELU_SCALE = 2.0
 # On the weights of the location network: the first looks are near the middle.
 _LOCATION_GAIN = 0.1
-_AT_EACH_GLIMPSE = ('baseline', 'location', 'what', 'where', 'glimpse', 'core')
+# Glimpses are small: with a loop around each of them a step takes a tenth longer.
+_UNROLL = 8
+_AT_EACH_GLIMPSE = ('what', 'where', 'glimpse', 'core')
 
 
 def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> jax.Array:
@@ -48,7 +50,7 @@ def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> ja
 def tables(images: jax.Array, scales: int) -> tuple[jax.Array, ...]:
   """Means of all squares of 1, 2, 4, ... pixels a side, to be made once and read by `look`.
 
-  Sums over ever longer parts of a picture would be smaller, but not exact in float32.
+  A summed-area table would be smaller, but small differences of its large sums are not exact.
 
   Args:
     images: [..., H, W, C].
@@ -67,10 +69,21 @@ def tables(images: jax.Array, scales: int) -> tuple[jax.Array, ...]:
 
 
 def look(means: tuple[jax.Array, ...], location: jax.Array, size: int) -> jax.Array:
-  """The patches of `sensor`, read from the `tables` of the images."""
+  """The patches of `sensor`, read from the `tables` of the images.
+
+  Several points may be looked at with the same tables: `jax.vmap` over points alone.
+
+  Args:
+    means: what `tables` gives.
+    location: [..., 2], see `sensor`.
+    size: N.
+
+  Returns:
+    [..., S, N, N, C].
+  """
   margin = 2 ** (len(means) - 1)
-  # What is added to the largest table on both sides of the picture tells its size.
-  lengths = tuple(n - 2 * margin for n in (means[0].shape[-2], means[0].shape[-3]))
+  height, width = (n - 2 * margin for n in means[0].shape[-3:-1])
+  lengths = (width, height)
   middles = [_corner(location[..., i], n).astype(jnp.int32) for i, n in enumerate(lengths)]
 
   def places(middle, length, wide):
@@ -125,6 +138,8 @@ class RAM(nn.Module):
     read_size: N.
     scales: S.
     location_std: of the points drawn.
+    dtype: in which the matrices of the layers are multiplied, for example
+      jnp.bfloat16. All else stays in `param_dtype`.
     param_dtype: of the parameters.
   """
 
@@ -136,6 +151,7 @@ class RAM(nn.Module):
   read_size: int = 12
   scales: int = 4
   location_std: float = 0.15
+  dtype: jax.typing.DTypeLike | None = None
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
   def setup(self):
@@ -169,12 +185,12 @@ class RAM(nn.Module):
     """
     noise = jnp.zeros((self.steps if steps is None else steps, len(x), 2), self.param_dtype)
     h, (_, traced) = self._scan(x, noise, trace)
-    return layers.linear(self.head, h), Trace(*traced) if trace else None
+    return layers.linear(self.head, h, self.dtype), Trace(*traced) if trace else None
 
   def explore(self, x, noise) -> Terms:
     """The terms of the loss, with points drawn: [B, H, W, C] and standard normal [T, B, 2]."""
     h, (terms, _) = self._scan(x, noise, trace=False)
-    return Terms(layers.linear(self.head, h), *terms)
+    return Terms(layers.linear(self.head, h, self.dtype), *terms)
 
   def noise(self, key, num: int, steps: int | None = None) -> jax.Array:
     """[T, B, 2] standard normal."""
@@ -185,32 +201,37 @@ class RAM(nn.Module):
     means = tables(x.astype(self.param_dtype), self.scales)
 
     def step(nets, h, noise):
-      h, terms, patches = self._step(nets, h, means, noise)
-      return h, (terms, self._seen(terms[0], patches) if trace else None)
+      h, (location, mean, baseline), patches = self._step(nets, h, means, noise)
+      seen = self._seen(location, patches) if trace else None
+      return h, (location, mean, baseline, seen)
 
-    nets = {name: getattr(self, name) for name in _AT_EACH_GLIMPSE}
+    # One product for all that says what to do next.
+    heads = jax.tree.map(lambda *a: jnp.concatenate(a, -1), self.location, self.baseline)
+    nets = {'heads': heads} | {name: getattr(self, name) for name in _AT_EACH_GLIMPSE}
     h = layers.from_start(self.core['h'], len(x))
-    return recurrence.scan(step, nets, h, noise, 'products')
+    h, (location, mean, baseline, seen) = recurrence.scan(
+      step, nets, h, noise, 'products', self.dtype, _UNROLL
+    )
+    log_prob = jax.scipy.stats.norm.logpdf(location, mean, self.location_std).sum(-1)
+    return h, ((location, mean, log_prob, baseline), seen)
 
   def _step(self, nets, h, means, noise):
-    """One glimpse; the next h, the fields of `Terms` for this step, and the patches."""
-    state = jax.lax.stop_gradient(h)
-    baseline = layers.linear(nets['baseline'], state)[..., 0]
-    mean = layers.linear(nets['location'], state)
+    """One glimpse; the next h, the point, its mean and the baseline, and the patches."""
+    heads = layers.linear(nets['heads'], jax.lax.stop_gradient(h))
+    mean, baseline = heads[:, :2], heads[:, 2]
     # A draw is an action: neither what is seen there nor its density pulls at it.
     location = jax.lax.stop_gradient(mean + self.location_std * noise)
-    log_prob = jax.scipy.stats.norm.logpdf(location, mean, self.location_std).sum(-1)
     patches = look(means, location, self.read_size)
     # Kept for the gradient of the matrix that they meet, not read again.
     patches = checkpoint_name(patches, gradients.PRODUCT)
     heard = (
-      layers.linear(nets['what'], patches.reshape(len(h), -1)),
+      layers.linear(nets['what'], patches.reshape(len(h), -1), self.dtype),
       layers.linear(nets['where'], jnp.clip(location, -1, 1)),
     )
-    glimpse = layers.linear(nets['glimpse'], jax.nn.relu(jnp.concatenate(heard, -1)))
+    glimpse = layers.linear(nets['glimpse'], jax.nn.relu(jnp.concatenate(heard, -1)), self.dtype)
     inputs = jnp.concatenate([jax.nn.relu(glimpse), h], -1)
-    h = jax.nn.relu(layers.linear(nets['core'], inputs))
-    return h, (location, mean, log_prob, baseline), patches
+    h = jax.nn.relu(layers.linear(nets['core'], inputs, self.dtype))
+    return h, (location, mean, baseline), patches
 
   def _seen(self, location, patches):
     """The fields of a `Trace` for one step."""
