@@ -121,6 +121,7 @@ def ram() -> config_dict.ConfigDict:
   section.read_size = 12  # side of each patch, as the network sees it
   section.scales = 4  # patches of a glimpse, each twice as wide as the one before
   section.location_std = 0.15  # of the points drawn, where the picture is 2 wide
+  section.dtype = 'float32'  # in which matrices are multiplied; or bfloat16
   return section
 
 

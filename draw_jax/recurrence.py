@@ -18,7 +18,7 @@ REMAT = {
 }
 
 
-def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None):
+def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None, unroll=1):
   """`jax.lax.scan` over the steps of a network, with rematerialisation.
 
   Args:
@@ -28,12 +28,13 @@ def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None):
     xs: [T, ...].
     remat: a name in REMAT.
     dtype: in which the step applies the layers.
+    unroll: how many steps are written out in a row with 'products'; takes longer to compile.
 
   Returns:
     The last state and the ys, stacked along a first axis of T.
   """
   if remat == 'products':
-    return _products(step, layers, state, xs, dtype)
+    return _products(step, layers, state, xs, dtype, unroll)
   step = functools.partial(step, layers)
   if remat == 'none':
     return jax.lax.scan(step, state, xs)
@@ -53,7 +54,7 @@ def _checkpoint(step, policy=None):
   return jax.checkpoint(step, prevent_cse=False, policy=policy)
 
 
-def _products(step, layers, state, xs: jax.Array, dtype):
+def _products(step, layers, state, xs: jax.Array, dtype, unroll: int):
   """A scan that keeps products, and makes the gradients of matrices after it."""
   num = len(jax.tree.leaves(state)[0])
   layers, taps = gradients.tap(layers, len(xs), num, dtype)
@@ -67,7 +68,7 @@ def _products(step, layers, state, xs: jax.Array, dtype):
     x, taps = inputs
     return step(gradients.tapped(layers, taps), state, x)
 
-  return jax.lax.scan(_checkpoint(tapped, policy), state, (xs, taps))
+  return jax.lax.scan(_checkpoint(tapped, policy), state, (xs, taps), unroll=unroll)
 
 
 def _segments(step, state, xs: jax.Array):
