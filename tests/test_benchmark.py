@@ -39,7 +39,7 @@ def test_the_limit_multiplies_what_the_model_does_in_its_types(benchmark):
   config = small(config_lib.default())
   config.model.dtype = 'bfloat16'
   task = tasks.create(config.model, (6, 7, 1))
-  params = task.init(jax.random.key(0), jnp.zeros((6, 7, 1)))
+  params = jax.eval_shape(task.init, jax.random.key(0), jnp.zeros((6, 7, 1)))
   products = benchmark['_products'](task, params, (6, 7, 1), 2, 3)
   alone, operands = benchmark['products_alone'](products)
   assert benchmark['count_products'](jax.make_jaxpr(alone)(operands).jaxpr) == products
