@@ -324,6 +324,7 @@ def main() -> None:
   """Prints a row for each experiment."""
   loaded = list(map(load, CONFIGS.value))
   sections = [section for _, config, _ in loaded for section in (config.train, config.eval)]
+  cores.use_huge_pages()
   cores.use_cores([section.batch_size for section in sections])
   cores.keep_memory()
   for _, config, shape in loaded:
