@@ -130,13 +130,7 @@ def read(images: jax.Array, window: Window, size: int) -> jax.Array:
   Returns:
     [..., N, N, C], rows first.
   """
-  f_y, f_x = filterbanks(window, size, *images.shape[-3:-1])
-  *lead, height, width, channels = images.shape
-  # Columns and channels as one axis: a plain product of matrices.
-  rows = f_y @ images.reshape(*lead, height, width * channels)
-  rows = rows.reshape(*rows.shape[:-1], width, channels)
-  patch = jnp.einsum('...mw,...nwc->...nmc', f_x, rows)
-  return window.intensity[..., None, None, None] * patch
+  return to_hwc(read_hcw(to_hcw(images), window, size))
 
 
 def write(patch: jax.Array, window: Window, height: int, width: int) -> jax.Array:
@@ -151,7 +145,36 @@ def write(patch: jax.Array, window: Window, height: int, width: int) -> jax.Arra
   Returns:
     [..., H, W, C], to be added to the canvas.
   """
-  f_y, f_x = filterbanks(window, patch.shape[-2], height, width)
+  return to_hwc(write_hcw(to_hcw(patch), window, height, width))
+
+
+def to_hcw(images: jax.Array) -> jax.Array:
+  """[..., H, W, C] to [..., H, C, W], in which the products below need no transposition."""
+  return jnp.moveaxis(images, -1, -2)
+
+
+def to_hwc(images: jax.Array) -> jax.Array:
+  """[..., H, C, W] to [..., H, W, C]."""
+  return jnp.moveaxis(images, -1, -2)
+
+
+def read_hcw(images: jax.Array, window: Window, size: int) -> jax.Array:
+  """`read` of [..., H, C, W], giving [..., N, C, N]."""
+  *lead, height, channels, width = images.shape
+  f_y, f_x = filterbanks(window, size, height, width)
+  rows = f_y @ images.reshape(*lead, height, channels * width)
+  lead = rows.shape[:-2]  # One picture may be read through many windows.
+  patch = rows.reshape(*lead, size * channels, width) @ jnp.swapaxes(f_x, -1, -2)
+  patch = patch.reshape(*lead, size, channels, size)
+  return window.intensity[..., None, None, None] * patch
+
+
+def write_hcw(patch: jax.Array, window: Window, height: int, width: int) -> jax.Array:
+  """`write` of [..., N, C, N], giving [..., H, C, W]."""
+  *lead, size, channels, _ = patch.shape
+  f_y, f_x = filterbanks(window, size, height, width)
   patch = patch / window.intensity[..., None, None, None]
-  columns = jnp.einsum('...mw,...nmc->...nwc', f_x, patch)
-  return jnp.einsum('...nh,...nwc->...hwc', f_y, columns)
+  columns = patch.reshape(*lead, size * channels, size) @ f_x
+  lead = columns.shape[:-2]
+  rows = jnp.swapaxes(f_y, -1, -2) @ columns.reshape(*lead, size, channels * width)
+  return rows.reshape(*lead, height, channels, width)

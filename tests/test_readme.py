@@ -352,7 +352,9 @@ def test_paths():
   assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
-@pytest.mark.parametrize('name', ['README.md', 'CONTRIBUTING.md', 'experiments/README.md'])
+@pytest.mark.parametrize(
+  'name', ['README.md', 'CONTRIBUTING.md', 'experiments/README.md', 'docs/accelerators.md']
+)
 def test_links(name):
   links = re.findall(r'\]\(([^)\s]+)', (ROOT / name).read_text())
   inside = [link.partition('#')[0] for link in links if not re.match(r'https?://|#', link)]

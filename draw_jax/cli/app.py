@@ -90,11 +90,13 @@ def define_process_flags() -> None:
 def start_devices(batch_sizes: Sequence[int]) -> None:
   """Joins this process to the others of the run, as the flags or the scheduler say.
 
-  A run of one process has all cores of a CPU to itself.
+  A run of one process has all cores of a CPU to itself. The program may start anew here, see
+  `cores.use_huge_pages`: only a command, whose process is its own, calls this.
 
   Args:
     batch_sizes: every size of a batch that devices are to share.
   """
+  cores.use_huge_pages()
   values = flags.FLAGS
   sharding.start_processes(values.coordinator_address, values.num_processes, values.process_id)
   if not jax.distributed.is_initialized():

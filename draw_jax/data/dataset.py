@@ -5,15 +5,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from draw_jax.data.sources import Source
+from draw_jax.data.sources import MemorySource, Source
 from draw_jax.data.spec import Spec
-from draw_jax.data.transforms import BINARIZERS, Transform
+from draw_jax.data.transforms import BINARIZERS, Transform, identity, threshold
 from draw_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
 
 _ENDLESS = 2**62
 _MEAN_EXAMPLES = 10_000
+_MEAN_BATCH = 100
 
 
 class Dataset:
@@ -72,7 +73,7 @@ class Dataset:
 
     def batch(step: int) -> Batch:
       first = step * batch_size + process_index * local
-      return _stack([view.example(position) for position in range(first, first + local)])
+      return view.batch(np.arange(first, first + local))
 
     return _iterate(batch, start_step, _ENDLESS)
 
@@ -99,8 +100,7 @@ class Dataset:
 
     def batch(step: int) -> Batch:
       positions = step * batch_size + process_index * local + np.arange(local)
-      examples = [view.example(int(i)) for i in np.minimum(positions, total - 1)]
-      return _stack(examples) | {'mask': positions < total}
+      return view.batch(np.minimum(positions, total - 1)) | {'mask': positions < total}
 
     return _iterate(batch, 0, -(-total // batch_size))
 
@@ -111,8 +111,8 @@ class Dataset:
     # Spread over the split, which may be sorted by class.
     chosen = np.unique(np.linspace(0, total - 1, min(total, _MEAN_EXAMPLES)).astype(int))
     mean = np.zeros(self.image_shape)
-    for index in chosen:
-      mean += view.example(int(index))['image']
+    for some in np.array_split(chosen, -(-len(chosen) // _MEAN_BATCH)):
+      mean += view.batch(some)['image'].sum(0, dtype=np.int64)
     return (mean / (255 * len(chosen))).astype(np.float32)
 
   def _source(self, split: str) -> Source:
@@ -142,12 +142,41 @@ class _View:
     self._transforms = transforms
     self._seed = seed
     self._shuffled = shuffled
+    # A batch at a time, where nothing else is drawn. Of two examples there is but one other, which
+    # is not drawn.
+    self._together = (
+      hasattr(transforms[0], 'together')
+      and transforms[1] in (identity, threshold)
+      and isinstance(source, MemorySource)
+      and len(source) > 2
+    )
     self._order = (-1, None)  # the last epoch asked for, and its order
 
   def example(self, position: int) -> dict[str, np.ndarray]:
+    return self._example(position, _Streams(self._seed))
+
+  def batch(self, positions: np.ndarray) -> Batch:
+    """The examples at these positions, one after the other."""
+    streams = _Streams(self._seed)
+    positions = positions.tolist()
+    if not self._together:
+      return _stack([self._example(position, streams) for position in positions])
+    first, binarize = self._transforms
+    indices = np.array([self._index(position) for position in positions])
+    words = np.stack([streams.at(p).bit_generator.random_raw(first.draws) for p in positions])
+    images, sure = first.together(indices, words)
+    images = binarize({'image': images}, None)['image']
+    for i in np.flatnonzero(~sure):
+      images[i] = self._example(positions[i], streams)['image']
+    batch = {'image': images}
+    if self._source.labels is not None:
+      batch['label'] = self._source.labels[indices].astype(np.int32)
+    return batch
+
+  def _example(self, position: int, streams: '_Streams') -> dict[str, np.ndarray]:
     index = self._index(position)
     example = self._source[index] | {'index': index}
-    rng = np.random.Generator(np.random.Philox(key=[self._seed, position]))
+    rng = streams.at(position)
     for transform in self._transforms:
       example = transform(example, rng)
     return example
@@ -162,6 +191,20 @@ class _View:
       order = np.random.default_rng([self._seed, epoch]).permutation(len(self._source))
       self._order = cached = (epoch, order)
     return int(cached[1][place])
+
+
+class _Streams:
+  """The generators of the positions of a view: one that is set anew, faster than to make many."""
+
+  def __init__(self, seed: int):
+    self._rng = np.random.Generator(np.random.Philox(key=[seed, 0]))
+    self._start = self._rng.bit_generator.state
+
+  def at(self, position: int) -> np.random.Generator:
+    """The generator of a position, at its start; it is in use until the next call."""
+    self._start['state']['key'][1] = position
+    self._rng.bit_generator.state = self._start
+    return self._rng
 
 
 class _Steps:

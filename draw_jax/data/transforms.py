@@ -4,12 +4,40 @@ Images are uint8 [H, W, C] throughout, with 255 for an intensity of one.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from draw_jax.data.sources import Example, Source
 
 Transform = Callable[[Example, np.random.Generator], Example]
+
+
+class Together(Protocol):
+  """A transform that also works through a batch of a split in memory, with the same results.
+
+  It then gets what the generators of the examples draw, and does itself what NumPy makes of it.
+
+  Attributes:
+    draws: how many words an example draws.
+  """
+
+  draws: int
+
+  def __call__(self, example: Example, rng: np.random.Generator) -> Example:
+    """Makes one example, as any transform."""
+
+  def together(self, indices: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Makes the pictures of a batch.
+
+    Args:
+      indices: int [B].
+      words: uint64 [B, draws], what `random_raw` of the bit generator of each example gives.
+
+    Returns:
+      uint8 [B, H, W, C], and bool [B]: False for examples, one in thousands, which draw more and
+      are to be made one by one.
+    """
 
 
 def identity(example: Example, rng: np.random.Generator) -> Example:
@@ -89,3 +117,50 @@ def others(source: Source, index: int, count: int, rng: np.random.Generator) -> 
   """Returns random examples of a split other than the one at `index`."""
   chosen = rng.integers(0, len(source) - 1, count)
   return [source[i] for i in (chosen + (chosen >= index)).tolist()]
+
+
+def halves(words: np.ndarray) -> np.ndarray:
+  """The 32-bit numbers [B, 2 n] that a generator makes of words [B, n], in its order."""
+  return np.ascontiguousarray(words, '<u8').view('<u4')
+
+
+def below(bound: int, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """What `Generator.integers(0, bound)` makes of 32-bit numbers (Lemire, 2019).
+
+  Args:
+    bound: from 2 to 2^32 - 1; of 1 there is no draw.
+    drawn: uint32, any shape.
+
+  Returns:
+    int64, and bool: False where the generator may refuse a number and draw another.
+  """
+  product = drawn.astype(np.uint64) * np.uint64(bound)
+  return (product >> np.uint64(32)).astype(np.int64), product.astype(np.uint32) >= bound
+
+
+def fractions(words: np.ndarray) -> np.ndarray:
+  """What `Generator.random()` makes of words, float64 in [0, 1)."""
+  return (words >> np.uint64(11)) * 2.0**-53
+
+
+def windows(images: np.ndarray, size: int, writeable: bool = False) -> np.ndarray:
+  """A view [B, H - S + 1, W - S + 1, S, S, C] of all squares of size S in images [B, H, W, C]."""
+  shape = (size, size, images.shape[-1])
+  view = np.lib.stride_tricks.sliding_window_view
+  return view(images, shape, (1, 2, 3), writeable=writeable)[:, :, :, 0]
+
+
+def add(canvas: np.ndarray, pieces: np.ndarray, places: np.ndarray) -> None:
+  """Adds a square to each picture, in place, clipped at an intensity of one.
+
+  Args:
+    canvas: uint8 [B, H, W, C].
+    pieces: uint8 [B, S, S, C].
+    places: int [B, 2], the row and column of the upper left corner of each.
+  """
+  view = windows(canvas, pieces.shape[1], writeable=True)
+  where = (np.arange(len(canvas)), places[:, 0], places[:, 1])
+  total = view[where] + pieces
+  # A sum of bytes that is too large begins at 0 again.
+  total[total < pieces] = 255
+  view[where] = total

@@ -73,7 +73,8 @@ class Evaluator:
     rows = task.rows_that_fit(options, glimpses)
     self._batch_size, self._chunk = plan(options, self._total, rows, mesh.size)
     self._begin = lambda: task.evaluation(options, glimpses, self._chunk, dataset.num_classes)
-    self._run = _over_devices(mesh, self._begin().on_device, self._batch_size, options.seed)
+    # The jitted (params, batch, number of the batch, part) -> values of its examples.
+    self.program = _over_devices(mesh, self._begin().on_device, self._batch_size, options.seed)
 
   def metrics(self, params: base.Params) -> dict[str, float]:
     """The means by the names of the training metrics, finite or not."""
@@ -137,7 +138,7 @@ class Evaluator:
     for part in range(math.ceil(self._options.draws / self._chunk)):
       batches = self._dataset.eval_batches(self._options.split, self._batch_size, **processes)
       for number, batch in enumerate(sharding.prefetch(self._mesh, batches)):
-        values = self._run(params, batch, np.int32(number), np.int32(part))
+        values = self.program(params, batch, np.int32(number), np.int32(part))
         # The device is busy with this batch while the host takes in the last one.
         if pending:
           yield *pending[:2], jax.device_get(pending[2])

@@ -11,8 +11,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from draw_jax import attention, fields
-from draw_jax.models import gradients, layers, recurrence
+from draw_jax import attention, fields, gradients
+from draw_jax.models import layers, recurrence
 
 
 @dataclasses.dataclass(frozen=True)

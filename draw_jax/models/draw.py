@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from draw_jax import attention, distributions, fields
-from draw_jax.models import gradients, layers, recurrence
+from draw_jax import attention, distributions, fields, gradients
+from draw_jax.models import layers, recurrence
 from draw_jax.models.layers import linear, lstm
 
 
@@ -124,9 +124,14 @@ class Terms(NamedTuple):
 class _State(NamedTuple):
   """What one time-step hands to the next."""
 
-  canvas: jax.Array  # [B, H, W, K C]
+  canvas: jax.Array  # [B, H, K C, W]: as `attention.to_hcw` lays it out
   encoder: tuple[jax.Array, jax.Array]  # h, c: [B, D] each
   decoder: tuple[jax.Array, jax.Array]  # h, c: [B, D] each
+
+
+def _trace(traced) -> Trace:
+  canvas, *windows = traced
+  return Trace(attention.to_hwc(canvas), *windows)
 
 
 class DRAW(nn.Module, DrawConfig):
@@ -190,26 +195,28 @@ class DRAW(nn.Module, DrawConfig):
   def infer(self, x, noise, *, trace: bool = False) -> Terms:
     """Eqs. 3-12 with the noise of the latents given: [B, H, W, C], [T, B, Z]."""
     x = x.astype(self.param_dtype)
+    rows = attention.to_hcw(x)
 
     def step(large, state, noise):
       prior = self.prior(state.decoder[0])
-      state, statistics, windows = self._step(large, state, x, noise)
+      state, statistics, windows = self._step(large, state, rows, noise)
       return state, (statistics, prior, (state.canvas, *windows) if trace else None)
 
     large = self._large if self.attention else self._seen(x)
     state, (statistics, prior, traced) = recurrence.scan(
       step, large, self._initial(len(x)), noise, self.remat, self.dtype
     )
+    canvas = attention.to_hwc(state.canvas)
     mean, log_std = jnp.split(statistics, 2, -1)
     kl = distributions.gaussian_kl(mean, log_std, prior)
     return Terms(
-      reconstruction=-self.log_prob(state.canvas, x),
+      reconstruction=-self.log_prob(canvas, x),
       kl=kl.sum(-1),
       log_ratio=distributions.gaussian_log_ratio(mean, log_std, noise, prior).sum(-1),
       kl_latents=kl,
       latents=distributions.gaussian_sample(mean, log_std, noise),
-      canvas=state.canvas,
-      trace=Trace(*traced) if trace else None,
+      canvas=canvas,
+      trace=_trace(traced) if trace else None,
     )
 
   def generate(self, num: int, key, *, glimpses: int | None = None, trace: bool = False):
@@ -246,7 +253,7 @@ class DRAW(nn.Module, DrawConfig):
       return state, (state.canvas, window) if trace else None
 
     state, traced = jax.lax.scan(step, self._initial(inputs.shape[1]), inputs)
-    return state.canvas, Trace(*traced) if trace else None
+    return attention.to_hwc(state.canvas), _trace(traced) if trace else None
 
   def reconstruct(self, x, key, *, glimpses: int | None = None, trace: bool = False):
     """The canvas that the encoder's latents for x lead to, and a Trace or None."""
@@ -330,20 +337,21 @@ class DRAW(nn.Module, DrawConfig):
   def _initial(self, num: int) -> _State:
     """c_0, h_0 and cells, the same learned values for each of `num` examples."""
     learned = _State(
-      self.canvas,
+      attention.to_hcw(self.canvas),
       (self.encoder['h'], self.encoder['c']),
       (self.decoder['h'], self.decoder['c']),
     )
     return layers.repeat_initial(learned, num)
 
   def _step(self, large, state: _State, x, noise):
-    """Eqs. 3-8: one step of inference.
+    """Eqs. 3-8: one step of inference for x [B, H, C, W].
 
     Returns the next state, the posterior's mean and log std [B, 2 Z], and the
     windows it wrote and read through.
     """
     h_dec = state.decoder[0]
-    glimpse, read_window = self._read(x, x - self._output.mean(state.canvas), h_dec)
+    mean = attention.to_hcw(self._output.mean(attention.to_hwc(state.canvas)))
+    glimpse, read_window = self._read(x, x - mean, h_dec)
     inputs = jnp.concatenate([glimpse, h_dec], -1)
     encoder = lstm(large['encoder'], state.encoder, inputs, self.dtype)
     statistics = linear(large['posterior'], encoder[0], self.dtype)
@@ -358,25 +366,26 @@ class DRAW(nn.Module, DrawConfig):
     return state._replace(decoder=decoder, canvas=state.canvas + change), window
 
   def _read(self, x, error, h_dec):
-    """Eq. 17 or 27: [B, R], a patch of x and then one of the error image.
+    """Eq. 17 or 27: [B, R], a patch of x and then one of the error image, both [B, H, C, W].
 
     Without attention only the error image: `_seen` has told the encoder of x.
     """
     if not self.attention:
-      return error.reshape(len(error), -1), None
+      return attention.to_hwc(error).reshape(len(error), -1), None
     window = self._place(self.read_window, h_dec, self.read_size)
-    patches = [attention.read(a, window, self.read_size) for a in (x, error)]
+    patches = [attention.read_hcw(a, window, self.read_size) for a in (x, error)]
+    patches = map(attention.to_hwc, patches)
     return jnp.concatenate([p.reshape(len(p), -1) for p in patches], -1), window
 
   def _write(self, layer, h_dec):
-    """Eq. 18 or 28-29: [B, H, W, K C], what to add to the canvas."""
+    """Eq. 18 or 28-29: [B, H, K C, W], what to add to the canvas."""
     height, width, channels = self.canvas.shape
     patch = linear(layer, h_dec, self.dtype)
     if not self.attention:
-      return patch.reshape(-1, height, width, channels), None
-    patch = patch.reshape(-1, self.write_size, self.write_size, channels)
+      return attention.to_hcw(patch.reshape(-1, height, width, channels)), None
+    patch = attention.to_hcw(patch.reshape(-1, self.write_size, self.write_size, channels))
     window = self._place(self.write_window, h_dec, self.write_size)
-    return attention.write(patch, window, height, width), window
+    return attention.write_hcw(patch, window, height, width), window
 
   def _place(self, layer, h_dec, size: int):
     """Eqs. 21-24: the window of N x N filters that h_dec asks for."""

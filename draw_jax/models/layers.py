@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from draw_jax import gradients
 from draw_jax.errors import UserError
-from draw_jax.models import gradients
 
 DTYPES = ('float32', 'bfloat16')  # in which matrices are multiplied
 
@@ -47,8 +47,9 @@ def lstm(params, state, inputs: jax.Array, dtype=None):
   h, c = state
   gates = linear(params, jnp.concatenate([inputs, h], -1), dtype)
   i, f, g, o = jnp.split(gates, 4, -1)
-  c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-  return jax.nn.sigmoid(o) * jnp.tanh(c), c
+  sigmoid, tanh = gradients.sigmoid, gradients.tanh
+  c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+  return sigmoid(o) * tanh(c), c
 
 
 def init_linear(inputs: int, outputs: int, dtype, *, scale=1.0, bias=0.0, gain=1.0, **more):

@@ -8,21 +8,26 @@ the upper left corner of the picture to (1, 1) in the lower right one.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
-from draw_jax import attention, fields
-from draw_jax.models import layers
+from draw_jax import attention, fields, gradients
+from draw_jax.models import layers, recurrence
 from draw_jax.models.differentiable_ram import GlimpseTrace
 
 # He et al. (2015): with this scale of the weights ReLUs keep the size of their inputs.
 _RELU_SCALE = 2.0
 # On the weights of the location network: the first looks are near the middle.
 _LOCATION_GAIN = 0.1
+# Glimpses are small: with a loop around each of them a step takes a tenth longer.
+_UNROLL = 8
+_AT_EACH_GLIMPSE = ('what', 'where', 'glimpse', 'core')
 
 
 def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> jax.Array:
@@ -41,26 +46,65 @@ def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> ja
   Returns:
     [..., S, N, N, C], rows first; no gradient reaches the location.
   """
-  *lead, height, width, channels = images.shape
-  x, y = (_boxes(location[..., i], size, scales, a) for i, a in enumerate((width, height)))
-  rows = y.reshape(*lead, -1, height) @ images.reshape(*lead, height, -1)
-  rows = rows.reshape(*lead, scales, size, width, channels)
-  return jnp.einsum('...smw,...snwc->...snmc', x, rows)
+  return look(tables(images.astype(jnp.result_type(images, location)), scales), location, size)
+
+
+def tables(images: jax.Array, scales: int) -> tuple[jax.Array, ...]:
+  """Means of all squares of 1, 2, 4, ... pixels a side, to be made once and read by `look`.
+
+  A summed-area table would be smaller, but small differences of its large sums are not exact.
+
+  Args:
+    images: [..., H, W, C].
+    scales: S.
+
+  Returns:
+    S arrays [..., H', W', C], by the upper left corners of the squares. The first of these is
+    2^(S - 1) pixels outside the picture, where all squares are black; so are the last ones.
+  """
+  margin = (2 ** (scales - 1),) * 2
+  means = [jnp.pad(images, ((0, 0),) * (images.ndim - 3) + (margin, margin, (0, 0)))]
+  for wide in 2 ** np.arange(scales - 1):
+    pairs = means[-1][..., wide:, :, :] + means[-1][..., :-wide, :, :]
+    means.append((pairs[..., wide:, :] + pairs[..., :-wide, :]) / 4)
+  return tuple(means)
+
+
+def look(means: tuple[jax.Array, ...], location: jax.Array, size: int) -> jax.Array:
+  """The patches of `sensor`, read from the `tables` of the images.
+
+  Several points may be looked at with the same tables: `jax.vmap` over points alone.
+
+  Args:
+    means: what `tables` gives.
+    location: [..., 2], see `sensor`.
+    size: N.
+
+  Returns:
+    [..., S, N, N, C].
+  """
+  margin = 2 ** (len(means) - 1)
+  height, width = (n - 2 * margin for n in means[0].shape[-3:-1])
+  lengths = (width, height)
+  middles = [_corner(location[..., i], n).astype(jnp.int32) for i, n in enumerate(lengths)]
+
+  def places(middle, length, wide):
+    first = middle[..., None] - wide * size // 2 + wide * np.arange(size)
+    return jnp.clip(first, -margin, length) + margin
+
+  patches = []
+  for s, mean in enumerate(means):
+    x, y = (places(m, n, 2**s) for m, n in zip(middles, lengths, strict=True))
+    # Whole rows first: they are copied faster than single pixels are found.
+    take = functools.partial(jnp.take_along_axis, mode='promise_in_bounds')
+    rows = take(mean, y[..., None, None], axis=-3)
+    patches.append(take(rows, x[..., None, :, None], axis=-2))
+  return jnp.stack(patches, -4)
 
 
 def _corner(point: jax.Array, length: int) -> jax.Array:
   """The corner between pixels nearest to a point of one axis, from 0 to `length`."""
   return jnp.round((jnp.clip(point, -1, 1) + 1) / 2 * length)
-
-
-def _boxes(point: jax.Array, size: int, scales: int, length: int) -> jax.Array:
-  """[..., S, N, length]: filters of one axis, each the mean of 2^s neighbouring pixels."""
-  middle = _corner(point, length)[..., None, None]
-  wide = 2 ** np.arange(scales)[:, None]
-  first = middle - wide * size // 2 + wide * np.arange(size)
-  offset = jnp.arange(length) - first[..., None]
-  inside = (offset >= 0) & (offset < wide[..., None])
-  return (inside / wide[..., None]).astype(point.dtype)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -79,6 +123,8 @@ class RamConfig:
   scales: int = fields.field(4, at_least=1)
   # Of the points drawn, where the image is 2 wide.
   location_std: float = fields.field(0.15, above=0)
+  # In which matrices are multiplied, such as 'bfloat16'; None: the type of the parameters.
+  dtype: str | None = fields.field(None, choices=layers.DTYPES)
 
   def check_image(self, height: int, width: int) -> None:
     """Raises a `UserError` unless the smallest patch fits on images of this size."""
@@ -149,12 +195,12 @@ class RAM(nn.Module, RamConfig):
     glimpses = self.glimpses if glimpses is None else glimpses
     noise = jnp.zeros((glimpses, len(x), 2), self.param_dtype)
     h, (_, traced) = self._scan(x, noise, trace)
-    return layers.linear(self.head, h), GlimpseTrace(*traced) if trace else None
+    return layers.linear(self.head, h, self.dtype), GlimpseTrace(*traced) if trace else None
 
   def explore(self, x, noise) -> ExplorationTerms:
     """The terms of the loss, with points drawn: [B, H, W, C] and standard normal [T, B, 2]."""
     h, (terms, _) = self._scan(x, noise, trace=False)
-    return ExplorationTerms(layers.linear(self.head, h), *terms)
+    return ExplorationTerms(layers.linear(self.head, h, self.dtype), *terms)
 
   def noise(self, key, num: int, glimpses: int | None = None) -> jax.Array:
     """[T, B, 2] standard normal."""
@@ -162,31 +208,40 @@ class RAM(nn.Module, RamConfig):
     return jax.random.normal(key, (glimpses, num, 2), self.param_dtype)
 
   def _scan(self, x, noise, trace: bool):
-    x = x.astype(self.param_dtype)
+    means = tables(x.astype(self.param_dtype), self.scales)
 
-    def step(h, noise):
-      h, terms, patches = self._step(h, x, noise)
-      return h, (terms, self._seen(terms[0], patches) if trace else None)
+    def step(nets, h, noise):
+      h, (location, mean, baseline), patches = self._step(nets, h, means, noise)
+      seen = self._seen(location, patches) if trace else None
+      return h, (location, mean, baseline, seen)
 
-    return jax.lax.scan(step, layers.repeat_initial(self.core['h'], len(x)), noise)
+    # One product for all that says what to do next.
+    heads = jax.tree.map(lambda *a: jnp.concatenate(a, -1), self.location, self.baseline)
+    nets = {'heads': heads} | {name: getattr(self, name) for name in _AT_EACH_GLIMPSE}
+    h = layers.repeat_initial(self.core['h'], len(x))
+    h, (location, mean, baseline, seen) = recurrence.scan(
+      step, nets, h, noise, 'products', self.dtype, _UNROLL
+    )
+    log_prob = jax.scipy.stats.norm.logpdf(location, mean, self.location_std).sum(-1)
+    return h, ((location, mean, log_prob, baseline), seen)
 
-  def _step(self, h, x, noise):
-    """One glimpse; the next h, the fields of `ExplorationTerms`, and the patches."""
-    state = jax.lax.stop_gradient(h)
-    baseline = layers.linear(self.baseline, state)[..., 0]
-    mean = layers.linear(self.location, state)
+  def _step(self, nets, h, means, noise):
+    """One glimpse; the next h, the point, its mean and the baseline, and the patches."""
+    heads = layers.linear(nets['heads'], jax.lax.stop_gradient(h))
+    mean, baseline = heads[:, :2], heads[:, 2]
     # A draw is an action: neither what is seen there nor its density pulls at it.
     location = jax.lax.stop_gradient(mean + self.location_std * noise)
-    log_prob = jax.scipy.stats.norm.logpdf(location, mean, self.location_std).sum(-1)
-    patches = sensor(x, location, self.read_size, self.scales)
+    patches = look(means, location, self.read_size)
+    # Kept for the gradient of the matrix that they meet, not read again.
+    patches = checkpoint_name(patches, gradients.PRODUCT)
     heard = (
-      layers.linear(self.what, patches.reshape(len(x), -1)),
-      layers.linear(self.where, jnp.clip(location, -1, 1)),
+      layers.linear(nets['what'], patches.reshape(len(h), -1), self.dtype),
+      layers.linear(nets['where'], jnp.clip(location, -1, 1)),
     )
-    glimpse = layers.linear(self.glimpse, jax.nn.relu(jnp.concatenate(heard, -1)))
+    glimpse = layers.linear(nets['glimpse'], jax.nn.relu(jnp.concatenate(heard, -1)), self.dtype)
     inputs = jnp.concatenate([jax.nn.relu(glimpse), h], -1)
-    h = jax.nn.relu(layers.linear(self.core, inputs))
-    return h, (location, mean, log_prob, baseline), patches
+    h = jax.nn.relu(layers.linear(nets['core'], inputs, self.dtype))
+    return h, (location, mean, baseline), patches
 
   def _seen(self, location, patches):
     """The fields of a `GlimpseTrace` for one glimpse."""

@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from draw_jax.models import gradients
+from draw_jax import gradients
 
 # What the backward pass finds in memory and what it computes again. The loss and
 # its gradients are the same with all of them.
@@ -18,7 +18,7 @@ REMAT = {
 }
 
 
-def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None):
+def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None, unroll=1):
   """`jax.lax.scan` over the steps of a network, with rematerialisation.
 
   Args:
@@ -28,12 +28,13 @@ def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None):
     xs: [T, ...].
     remat: a name in REMAT.
     dtype: in which the step applies the layers.
+    unroll: how many steps are written out in a row with 'products'; takes longer to compile.
 
   Returns:
     The last state and the ys, stacked along a first axis of T.
   """
   if remat == 'products':
-    return _products(step, layers, state, xs, dtype)
+    return _products(step, layers, state, xs, dtype, unroll)
   step = functools.partial(step, layers)
   if remat == 'none':
     return jax.lax.scan(step, state, xs)
@@ -53,20 +54,21 @@ def _checkpoint(step, policy=None):
   return jax.checkpoint(step, prevent_cse=False, policy=policy)
 
 
-def _products(step, layers, state, xs: jax.Array, dtype):
+def _products(step, layers, state, xs: jax.Array, dtype, unroll: int):
   """A scan that keeps products, and makes the gradients of matrices after it."""
   num = len(jax.tree.leaves(state)[0])
   layers, taps = gradients.tap(layers, len(xs), num, dtype)
   policies = jax.checkpoint_policies
   policy = policies.save_from_both_policies(
-    policies.dots_with_no_batch_dims_saveable, policies.save_only_these_names(gradients.PRODUCT)
+    policies.dots_with_no_batch_dims_saveable,
+    policies.save_only_these_names(gradients.PRODUCT, gradients.VALUE),
   )
 
   def tapped(state, inputs):
     x, taps = inputs
     return step(gradients.tapped(layers, taps), state, x)
 
-  return jax.lax.scan(_checkpoint(tapped, policy), state, (xs, taps))
+  return jax.lax.scan(_checkpoint(tapped, policy), state, (xs, taps), unroll=unroll)
 
 
 def _segments(step, state, xs: jax.Array):

@@ -1,6 +1,7 @@
 """Transforms: what they draw, checked by statistics."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -155,6 +156,82 @@ def test_digits_come_from_the_same_split_only(make):
   valid = [batch['image'][batch['mask']] for batch in dataset.eval_batches('valid', 10)]
   ink = np.concatenate(valid)
   assert ink[ink > 0].min() >= 200
+
+
+def digits(count):
+  rng = np.random.default_rng(0)
+  images = rng.integers(0, 256, (count, 28, 28, 1), np.uint8) * (rng.random((count, 1, 1, 1)) < 0.7)
+  return sources.MemorySource(images.astype(np.uint8), np.arange(count, dtype=np.int32))
+
+
+@pytest.mark.parametrize('unsure', [False, True])
+@pytest.mark.parametrize('count', [2, 3, 40])
+@pytest.mark.parametrize('binarization', ['none', 'threshold', 'dynamic'])
+def test_clutter_made_a_batch_at_a_time_is_that_made_one_by_one(
+  monkeypatch, binarization, count, unsure
+):
+  """Also where NumPy may draw once more, so that an example is made alone."""
+  if unsure:
+    exact = transforms.below
+    monkeypatch.setattr(
+      transforms, 'below', lambda bound, drawn: (0 * exact(bound, drawn)[0], drawn % 16 > 0)
+    )
+  source = digits(count)
+  dataset = Dataset(cluttered_mnist.SPEC, {'train': source}, binarization)
+  place = cluttered_mnist.clutter(source, True)
+  batches = dataset.train_batches(30, seed=2**32 - 1, start_step=7)
+  for step in (7, 8):
+    batch = next(batches)
+    for i in range(30):
+      rng = np.random.Generator(np.random.Philox(key=[2**32 - 1, 30 * step + i]))
+      index = int(batch['label'][i])
+      alone = transforms.BINARIZERS[binarization](place(source[index] | {'index': index}, rng), rng)
+      if not unsure or binarization == 'dynamic' or count == 2 or is_unsure(30 * step + i):
+        np.testing.assert_array_equal(batch['image'][i], alone['image'])
+
+
+def is_unsure(position):
+  words = np.random.Philox(key=[2**32 - 1, position]).random_raw(12)
+  return (transforms.halves(words) % 16 == 0).any()
+
+
+def test_cluttered_pictures_to_evaluate_never_change():
+  """In evaluation, where each result in README.md was measured: drawn once and for all."""
+  dataset = Dataset(cluttered_mnist.SPEC, {'train': digits(40), 'test': digits(64)}, 'none')
+  (batch,) = dataset.eval_batches('test', 64)
+  digest = hashlib.sha256(batch['image'].tobytes()).hexdigest()
+  assert digest == '3b3c37992b99458fbe73fcf7fdaee6b442a651f643de8fbdb4d9afd13a790088'
+
+
+@pytest.mark.parametrize('bound', [2, 3, 21, 49_999, 2**31 + 1, 2**32 - 1])
+def test_whole_numbers_are_those_of_numpy(bound):
+  """Up to the first that it may refuse, and none but these is said to be unsure."""
+  refused = 0
+  for seed in range(200):
+    drawn = transforms.halves(np.random.Philox(key=[seed, 1]).random_raw(8)[None])[0]
+    values, sure = transforms.below(bound, drawn)
+    num = 16 if sure.all() else int(sure.argmin())
+    refused += num < 16
+    expected = generators(2, seed)[1].integers(0, bound, 16)
+    np.testing.assert_array_equal(values[:num], expected[:num])
+  assert (refused > 0) == (bound > 2**30)
+
+
+def test_fractions_are_those_of_numpy():
+  words = np.random.Philox(key=[0, 1]).random_raw(20)
+  np.testing.assert_array_equal(transforms.fractions(words), generators(2)[1].random(20))
+
+
+def test_sums_of_a_batch_are_clipped():
+  canvas = np.zeros((2, 3, 4, 1), np.uint8)
+  pieces = np.full((2, 2, 2, 1), 200, np.uint8)
+  transforms.add(canvas, pieces, np.array([[0, 0], [1, 2]]))
+  transforms.add(canvas, pieces, np.array([[1, 1], [0, 0]]))
+  expected = [
+    [[200, 200, 0, 0], [200, 255, 200, 0], [0, 200, 200, 0]],
+    [[200, 200, 0, 0], [200, 200, 200, 200], [0, 0, 200, 200]],
+  ]
+  np.testing.assert_array_equal(canvas[..., 0], expected)
 
 
 def test_the_same_generator_gives_the_same_example():

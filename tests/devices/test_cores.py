@@ -46,3 +46,38 @@ def test_what_the_user_says_stands():
   flag = '--xla_force_host_platform_device_count=3'
   assert devices([100], 2, JAX_NUM_CPU_DEVICES='1') == (1, [])
   assert devices([100], 2, XLA_FLAGS=flag) == (3, [flag])
+
+
+def begun_anew(**environment):
+  """The arguments and GLIBC_TUNABLES with which a program goes on after `use_huge_pages`."""
+  program = (
+    'import os, sys, unittest.mock\n'
+    'from draw_jax.devices import cores\n'
+    'with unittest.mock.patch.object(cores, "_offers_huge_pages", lambda: True):\n'
+    '  print("begun", flush=True)\n'
+    '  cores.use_huge_pages()\n'
+    'print(sys.argv[1:], os.environ["GLIBC_TUNABLES"])\n'
+  )
+  result = subprocess.run(
+    [sys.executable, '-c', program, 'a b', '--c=d'],
+    env={'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': ':'.join(sys.path), **environment},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  return result.stdout.splitlines()
+
+
+def test_huge_pages_by_starting_anew_once():
+  end = "['a b', '--c=d'] glibc.malloc.hugetlb=1"
+  assert begun_anew() == ['begun', 'begun', end]
+
+
+def test_other_tunables_stay():
+  end = "['a b', '--c=d'] glibc.malloc.tcache_count=9:glibc.malloc.hugetlb=1"
+  assert begun_anew(GLIBC_TUNABLES='glibc.malloc.tcache_count=9') == ['begun', 'begun', end]
+
+
+def test_huge_pages_can_be_switched_off():
+  end = "['a b', '--c=d'] glibc.malloc.hugetlb=0"
+  assert begun_anew(GLIBC_TUNABLES='glibc.malloc.hugetlb=0') == ['begun', end]

@@ -87,6 +87,51 @@ def test_a_patch_is_a_part_of_the_picture():
   np.testing.assert_array_equal(whole, x.reshape(4, 2, 4, 2).mean((1, 3)))
 
 
+def test_sensor_where_nearly_all_is_outside():
+  """At points far away and at halves between two corners; patches wider than the picture."""
+  axis = [-np.inf, -1e30, -1, -1 + 1 / 5, 0, 1 / 3, 1 - 1 / 5, 1, 1e30, np.inf]
+  location = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2).astype(np.float32)
+  x = np.random.default_rng(0).integers(0, 256, (len(location), 3, 5, 3), np.uint8)
+  seen = jax.jit(ram.sensor, static_argnums=(2, 3))(x, location, 3, 4)
+  assert seen.dtype == np.float32
+  expected = [sensor_one(*pair, 3, 4) for pair in zip(x.astype(float), location, strict=True)]
+  np.testing.assert_allclose(seen, expected, atol=1e-6 * 255)
+
+
+def test_sensor_is_as_exact_in_the_last_corner_of_a_large_picture():
+  """Sums over all that is above and to the left would be wrong in the fifth digit there."""
+  x = np.full((1, 100, 100, 1), 0.1, np.float32)
+  seen = np.asarray(ram.sensor(x, np.full((1, 2), 0.04, np.float32), 12, 4))
+  np.testing.assert_array_equal(seen, np.float32(0.1))
+  rng = np.random.default_rng(0)
+  x = rng.uniform(size=(2, 100, 100, 1)).astype(np.float32)
+  location = np.array([[0.9, 0.8], [0.04, -0.04]], np.float32)
+  seen = ram.sensor(x, location, 12, 4)
+  expected = [sensor_one(*pair, 12, 4) for pair in zip(x, location, strict=True)]
+  np.testing.assert_allclose(seen, expected, atol=2e-7)
+
+
+def test_gradient_of_the_sensor_by_the_picture():
+  """It is linear: its derivative by a pixel is what it sees of that pixel alone."""
+  location = np.array([0.2, -1.0], np.float32)
+  x = np.random.default_rng(0).uniform(size=(4, 5, 1)).astype(np.float32)
+  by_x, by_location = jax.jacrev(ram.sensor, (0, 1))(x, location, 3, 2)
+  assert (by_location == 0).all()
+  for pixel in np.ndindex(x.shape):
+    alone = np.zeros_like(x)
+    alone[pixel] = 1
+    np.testing.assert_array_equal(by_x[..., *pixel], sensor_one(alone, location, 3, 2))
+
+
+def test_several_points_are_looked_at_with_the_same_tables():
+  rng = np.random.default_rng(0)
+  x = rng.uniform(size=(B, 7, 10, 2)).astype(np.float32)
+  location = rng.uniform(-1.1, 1.1, size=(4, B, 2)).astype(np.float32)
+  means = ram.tables(x, 3)
+  seen = jax.vmap(lambda location: ram.look(means, location, 2))(location)
+  np.testing.assert_array_equal(seen, [ram.sensor(x, points, 2, 3) for points in location])
+
+
 def relu(values):
   return np.array([max(v, 0.0) for v in values])
 
@@ -123,6 +168,18 @@ def test_a_pass_agrees_with_the_equations(dtype):
     for value, expected in zip(terms[1:], steps, strict=True):
       assert value.dtype == dtype
       assert_close(value[:, n], expected, TOLERANCE[dtype])
+
+
+def test_bfloat16_multiplies_only():
+  """Numbers are near those in float32; where it looks is not rounded."""
+  exact, rounded = build(), build(dtype=jnp.bfloat16)
+  params, (x, noise) = random_params(exact), inputs(exact)
+  terms = exploring(exact)({'params': params}, x, noise)
+  near = exploring(rounded)({'params': params}, x, noise)
+  np.testing.assert_array_equal(near.location[0], terms.location[0])
+  assert near.logits.dtype == np.float32
+  assert (near.logits != terms.logits).any()
+  np.testing.assert_allclose(near.logits, terms.logits, atol=0.1)
 
 
 def test_without_noise_it_looks_where_the_means_are():

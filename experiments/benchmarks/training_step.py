@@ -1,9 +1,10 @@
 r"""Times the training step of each experiment, and sets it beside its matrix products alone.
 
-    python experiments/benchmarks/step.py
-    python experiments/benchmarks/step.py --configs=experiments/mnist.py --json=speed.json
-    python experiments/benchmarks/step.py --configs=experiments/mnist.py:no_attention
-    python experiments/benchmarks/step.py --configs=my_experiment.py --shape=28,28,1 --repetitions=5
+    cd experiments/benchmarks
+    python training_step.py
+    python training_step.py --configs=../mnist.py --json=speed.json
+    python training_step.py --configs=../mnist.py:no_attention --dtype=bfloat16
+    python training_step.py --configs=my_experiment.py --shape=28,28,1 --repetitions=5
 
 All that is timed is compiled first, then run in turns, so that what else the machine does meets
 all alike; medians are shown. Every core of a CPU is a device, as in training; all experiments of
@@ -11,12 +12,13 @@ one call share their number, the largest that fits the batches of each. The limi
 the matrix products of the step take when they are issued back to back with the same shapes on the
 same devices. They are counted in the program of the loss and its gradient without
 rematerialisation: what a step computes twice to save memory does not make the limit longer. The
-last column is the speed of evaluation, in draws (images x samples) a second. Pictures are random;
-what they show does not matter here.
+last column is the speed of evaluation, in draws (images x samples) a second. Pictures and labels
+are random; what they show does not matter here. '-' is for what a model does not do or have.
 """
 
 import collections
 import dataclasses
+import functools
 import json
 import math
 import pathlib
@@ -37,26 +39,38 @@ from draw_jax.cli import app
 from draw_jax.devices import cores, sharding
 from draw_jax.errors import UserError
 from draw_jax.evaluation import evaluator
-from draw_jax.models import recurrence
+from draw_jax.models import layers, recurrence
 from draw_jax.tasks import base
 from draw_jax.training import setup, step
 
-_EXPERIMENTS = pathlib.Path(__file__).parents[1]
+EXPERIMENTS = pathlib.Path(__file__).parents[1]
 _SHAPES = {
   'quickstart': (28, 28, 1),
   'mnist': (28, 28, 1),
   'two_digit_mnist': (60, 60, 1),
   'svhn': (54, 54, 3),
   'cifar10': (32, 32, 3),
+  'own_images': (32, 32, 3),  # for example
+  'cluttered_mnist': (100, 100, 1),
 }
+CLASSES = 10  # of a classifier's labels
+_TIMED = (
+  'quickstart.py', 'mnist.py', 'two_digit_mnist.py', 'svhn.py', 'cifar10.py',
+  'cluttered_mnist.py', 'cluttered_mnist.py:ram_8', 'cluttered_mnist.py:convolutional',
+)  # fmt: skip
 
-_CONFIGS = flags.DEFINE_list(
-  'configs', [str(_EXPERIMENTS / f'{name}.py') for name in _SHAPES], 'Experiments to time.'
+CONFIGS = flags.DEFINE_list(
+  'configs', [str(EXPERIMENTS / name) for name in _TIMED], 'Experiments to time.'
 )
 _SHAPE = flags.DEFINE_list('shape', None, 'H,W,C of the pictures of an experiment of your own.')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 15, 'Of everything timed.', lower_bound=1)
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, "In place of the config's.", lower_bound=1)
-_REMAT = flags.DEFINE_string('remat', None, "In place of the config's.")
+_REMAT = flags.DEFINE_enum(
+  'remat', None, list(recurrence.REMAT), "In place of the config's, where the model has one."
+)
+_DTYPE = flags.DEFINE_enum(
+  'dtype', None, layers.DTYPES, "In place of the config's, where the model has one."
+)
 _JSON = flags.DEFINE_string('json', None, 'File to write all figures to.')
 _GENERATED = 64  # pictures generated at a time, or the next multiple of the devices
 _SAMPLES = 20  # importance samples of an evaluation
@@ -66,46 +80,61 @@ def count_products(jaxpr, times: int = 1) -> collections.Counter:
   """How often each matrix product occurs in a program, loops unrolled.
 
   Returns:
-    By (dimension numbers, shape and type of both operands).
+    By (dimension numbers, shapes of both operands, types of both and of the product).
   """
   found = collections.Counter()
   for equation in jaxpr.eqns:
     if equation.primitive.name == 'dot_general':
-      left, right = (v.aval for v in equation.invars)
-      key = (equation.params['dimension_numbers'], left.shape, right.shape, str(left.dtype))
-      found[key] += times
-    inside = times * equation.params.get('length', 1)
-    for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=_is_program):
-      if _is_program(value):
-        found += count_products(getattr(value, 'jaxpr', value), inside)
+      left, right, product = (v.aval for v in (*equation.invars, *equation.outvars))
+      types = tuple(str(aval.dtype) for aval in (left, right, product))
+      found[equation.params['dimension_numbers'], left.shape, right.shape, types] += times
+    for inner in programs(equation):
+      found += count_products(inner, times * equation.params.get('length', 1))
   return found
 
 
-def _is_program(value) -> bool:
-  return hasattr(value, 'eqns') or hasattr(value, 'jaxpr')
+def programs(equation):
+  """Those that an operation of a program runs, such as the body of a loop."""
+
+  def is_program(value) -> bool:
+    return hasattr(value, 'eqns') or hasattr(value, 'jaxpr')
+
+  for value in jax.tree.leaves(tuple(equation.params.values()), is_leaf=is_program):
+    if is_program(value):
+      yield getattr(value, 'jaxpr', value)
 
 
 def products_alone(products: collections.Counter):
-  """A function that does nothing but these products, one after the other, and its operands."""
+  """A function that does nothing but these products, one after the other, and its operands.
+
+  Operands and sums have the types that the model gives them.
+  """
   rng = np.random.default_rng(0)
   operands = [
-    tuple(jnp.asarray(0.01 * rng.normal(size=shape), dtype) for shape in (left, right))
-    for _, left, right, dtype in products
+    tuple(
+      jnp.asarray(0.01 * rng.normal(size=shape), dtype)
+      for shape, dtype in zip(shapes, types[:2], strict=True)
+    )
+    for _, *shapes, types in products
   ]
 
   def run(operands):
     last = []
-    for ((numbers, *_), times), (left, right) in zip(products.items(), operands, strict=True):
+    for (key, times), (left, right) in zip(products.items(), operands, strict=True):
+      numbers, _, _, (*_, total) = key
+      multiply = functools.partial(
+        jax.lax.dot_general, dimension_numbers=numbers, preferred_element_type=total
+      )
 
-      def one(carry, _, numbers=numbers, right=right):
+      def one(carry, _, multiply=multiply, right=right):
         # One value of an operand comes from the last product and the whole product is kept:
         # nothing of it can be left out or moved out of the loop.
         left, product = carry
-        left = left.at[(0,) * left.ndim].set(product[(0,) * product.ndim])
-        return (left, jax.lax.dot_general(left, right, numbers)), None
+        value = product[(0,) * product.ndim].astype(left.dtype)
+        left = left.at[(0,) * left.ndim].set(value)
+        return (left, multiply(left, right)), None
 
-      first = jax.lax.dot_general(left, right, numbers)
-      last.append(jax.lax.scan(one, (left, first), length=times - 1)[0][1])
+      last.append(jax.lax.scan(one, (left, multiply(left, right)), length=times - 1)[0][1])
     return last
 
   return run, operands
@@ -134,20 +163,18 @@ def _use_cache(folder: str | None) -> None:
 
 def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict:
   """All figures of one experiment, times in seconds."""
-  prepared = setup.make(config, image_shape)
+  prepared = setup.make(config, image_shape, CLASSES)
   task, mesh = prepared.task, prepared.mesh
-  task.check_draws()  # The only kind of model that is timed here.
   size, glimpses = config.train.batch_size, config.model.glimpses
   state = prepared.init()(np.full(image_shape, 0.2, np.float32))
   params = jax.tree.map(jnp.copy, state.params)
-  pictures = np.random.default_rng(0).integers(0, 256, (size, *image_shape), np.uint8)
-  batch = jax.device_put({'image': pictures}, sharding.by_batch(mesh))
+  batch = jax.device_put(_batch(size, image_shape), sharding.by_batch(mesh))
 
   def noise_of(num):
     return jax.device_put(task.noise(jax.random.key(0), num, glimpses), sharding.by_batch(mesh, 1))
 
-  def loss(params, batch, noise, task=task):
-    return task.loss(params, batch, noise)[0].sum()
+  def loss(params, batch, noise):
+    return training_loss(task, params, batch, noise)
 
   def generate(params, _, noise):
     canvas, _ = task.model.apply({'params': params}, noise, method='draw')
@@ -168,28 +195,28 @@ def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict
   forward, gradient, draw = (
     jax.jit(step.over_devices(mesh, f)) for f in (loss, jax.value_and_grad(loss), generate)
   )
-  few = noise_of(-(-_GENERATED // mesh.size) * mesh.size)
   limit, noise = jax.jit(alone), noise_of(size)
-  medians = in_turns(
-    {
-      'forward': lambda: forward(params, batch, noise),
-      'forward and backward': lambda: gradient(params, batch, noise),
-      'step': advance,
-      'products alone': lambda: limit(operands),
-      'generate': lambda: draw(params, {}, few),
-    },
-    repetitions,
-  )
+  timed = {
+    'forward': lambda: forward(params, batch, noise),
+    'forward and backward': lambda: gradient(params, batch, noise),
+    'step': advance,
+    'products alone': lambda: limit(operands),
+  }
+  if task.kind == 'bound':
+    few = noise_of(-(-_GENERATED // mesh.size) * mesh.size)
+    timed['generate'] = lambda: draw(params, {}, few)
+  medians = in_turns(timed, repetitions)
   memory = whole.memory_analysis()
   return {
     'devices': mesh.size,
     'batch_size': size,
     'glimpses': glimpses,
-    'remat': config.model.remat,
+    'remat': config.model.get('remat'),
+    'dtype': config.model.dtype or layers.DTYPES[0] if 'dtype' in config.model else None,
     'seconds': medians,
     'images_per_second': size / medians['step'],
     'of_limit': medians['products alone'] / medians['step'],
-    'product_gigaflop': mesh.size * sum(_flop(key) * n for key, n in products.items()) / 1e9,
+    'product_gigaflop': mesh.size * sum(flop(key) * n for key, n in products.items()) / 1e9,
     'compile_cold': cold,
     'compile_cached': cached,
     'temporary_megabytes_per_device': memory.temp_size_in_bytes / 1e6,
@@ -197,26 +224,51 @@ def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict
   }
 
 
+def training_loss(task, params, batch, noise):
+  """The sum over a batch of what training minimizes, in its first step."""
+  return task.loss(params, batch, noise, jnp.int32(0))[0].sum()
+
+
 def _products(task, params, image_shape, num: int, glimpses: int) -> collections.Counter:
-  """The products of one device's part of a training step, by `count_products`."""
-  plain = dataclasses.replace(task, model=task.model.clone(remat='none'))
-  pictures = {'image': np.zeros((num, *image_shape), np.uint8)}
+  """The products of one device's part of a training step, by `count_products`.
+
+  With operands of two types both are taken to be of the narrower. What comes back through a
+  product in bfloat16 is in float32, and its plain derivative, which is counted here, multiplies
+  by that without a cast: the limit would be one of float32.
+  """
+  if 'remat' in (field.name for field in dataclasses.fields(task.model)):
+    task = dataclasses.replace(task, model=task.model.clone(remat='none'))
   noise = task.noise(jax.random.key(0), num, glimpses)
-  gradient = jax.grad(lambda params: plain.loss(params, pictures, noise)[0].sum())
-  return count_products(jax.make_jaxpr(gradient)(params).jaxpr)
+  gradient = jax.grad(lambda params: training_loss(task, params, _batch(num, image_shape), noise))
+  found = collections.Counter()
+  for key, times in count_products(jax.make_jaxpr(gradient)(params).jaxpr).items():
+    *shapes, (left, right, total) = key
+    narrow = min(left, right, key=lambda dtype: jnp.dtype(dtype).itemsize)
+    found[*shapes, (narrow, narrow, total)] += times
+  return found
+
+
+def _batch(num: int, image_shape) -> dict[str, np.ndarray]:
+  rng = np.random.default_rng(0)
+  image = rng.integers(0, 256, (num, *image_shape), np.uint8)
+  return {'image': image, 'label': rng.integers(0, CLASSES, num, np.int32)}
 
 
 def _evaluation_speed(task, params, image_shape, mesh, glimpses: int) -> float:
-  options = base.EvaluationOptions(importance_samples=(_SAMPLES,))
-  images = _Images(image_shape, 2 * base.EVALUATION_BATCH)
+  # As many draws of each kind: a classifier has one of each image.
+  draws = task.kind == 'bound'
+  options = base.EvaluationOptions(importance_samples=(_SAMPLES,) if draws else ())
+  images = _Images(image_shape, 2 * base.EVALUATION_BATCH * (1 if draws else _SAMPLES))
   return evaluator.Evaluator(task, images, options, mesh, (glimpses,)).measure(params).speed
 
 
 class _Images:
-  """As much of a dataset as evaluation needs: random pictures."""
+  """As much of a dataset as evaluation needs: random images and labels."""
+
+  num_classes = CLASSES
 
   def __init__(self, image_shape, num: int):
-    self.image_shape, self.num_classes, self._num = image_shape, None, num
+    self.image_shape, self._num = image_shape, num
 
   def num_examples(self, split: str) -> int:
     del split
@@ -224,10 +276,9 @@ class _Images:
 
   def eval_batches(self, split: str, size: int, **processes):
     del split, processes
-    rng = np.random.default_rng(0)
+    batch = _batch(size, self.image_shape)
     for start in range(0, self._num, size):
-      image = rng.integers(0, 256, (size, *self.image_shape), np.uint8)
-      yield {'image': image, 'mask': start + np.arange(size) < self._num}
+      yield {**batch, 'mask': start + np.arange(size) < self._num}
 
 
 def in_turns(functions: dict, repetitions: int) -> dict[str, float]:
@@ -243,14 +294,15 @@ def in_turns(functions: dict, repetitions: int) -> dict[str, float]:
   return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _flop(key) -> float:
+def flop(key) -> float:
+  """Of a product, by its key in `count_products`."""
   ((left_axes, _), (left_batch, _)), left, right, _ = key
   contracted = math.prod(left[axis] for axis in left_axes)
   batch = math.prod(left[axis] for axis in left_batch)
   return 2.0 * math.prod(left) * math.prod(right) / contracted / batch
 
 
-def _load(experiment: str):
+def load(experiment: str):
   """The config of an experiment with the flags' changes, and the shape of its pictures."""
   path, _, variant = experiment.partition(':')
   config = config_lib.from_file(experiment)
@@ -262,26 +314,28 @@ def _load(experiment: str):
     if len(_SHAPE.value) != 3 or not all(word.isdecimal() for word in _SHAPE.value):
       raise UserError(f'--shape={",".join(_SHAPE.value)}: give H,W,C, such as 28,28,1.')
     shape = tuple(map(int, _SHAPE.value))
-  if _REMAT.value is not None and _REMAT.value not in recurrence.REMAT:
-    raise UserError(f'--remat={_REMAT.value}: there are {", ".join(recurrence.REMAT)}.')
   config.train.batch_size = _BATCH_SIZE.value or config.train.batch_size
-  config.model.remat = _REMAT.value or config.model.remat
+  for field, value in (('remat', _REMAT.value), ('dtype', _DTYPE.value)):
+    if field in config.model:
+      config.model[field] = value or config.model[field]
   return f'{name}:{variant}' if variant else name, config, shape
 
 
 def main() -> None:
   """Prints a row for each experiment."""
-  loaded = list(map(_load, _CONFIGS.value))
+  loaded = list(map(load, CONFIGS.value))
   sections = [section for _, config, _ in loaded for section in (config.train, config.eval)]
+  cores.use_huge_pages()
   cores.use_cores([section.batch_size for section in sections])
   cores.keep_memory()
   for _, config, shape in loaded:
     config_lib.validate_for(config, shape, jax.device_count())
   device = jax.devices()[0]
   print(f'{jax.device_count()} x {device.device_kind}, jax {jax.__version__}')
-  columns = ('batch', 'T', 'forward', 'fwd+bwd', 'step', 'products', 'ratio', 'images/s',
+  columns = ('batch', 'T', 'dtype', 'forward', 'fwd+bwd', 'step', 'products', 'ratio', 'images/s',
              '64 drawn', 'MB', 'compile', 'cached', 'draws/s')  # fmt: skip
-  print(f'{"":<16}' + ''.join(f'{column:>10}' for column in columns))
+  width = max(len(name) for name, *_ in loaded)
+  print(f'{"":<{width}}' + ''.join(f'{column:>10}' for column in columns))
   results = {}
   for name, config, shape in loaded:
     row = results[name] = measure(config, shape, _REPETITIONS.value)
@@ -289,17 +343,18 @@ def main() -> None:
     values = (
       row['batch_size'],
       row['glimpses'],
+      row['dtype'] or '-',
       *(f'{seconds[key]:.3f}' for key in ('forward', 'forward and backward', 'step')),
       f'{seconds["products alone"]:.3f}',
       f'{row["of_limit"]:.2f}',
       f'{row["images_per_second"]:.0f}',
-      f'{seconds["generate"]:.3f}',
+      f'{seconds["generate"]:.3f}' if 'generate' in seconds else '-',
       f'{row["temporary_megabytes_per_device"]:.0f}',
       f'{row["compile_cold"]:.1f}',
       f'{row["compile_cached"]:.1f}',
       f'{row["evaluation_draws_per_second"]:.0f}',
     )
-    print(f'{name:<16}' + ''.join(f'{value:>10}' for value in values), flush=True)
+    print(f'{name:<{width}}' + ''.join(f'{value:>10}' for value in values), flush=True)
   if _JSON.value:
     with files.writing(_JSON.value) as path:
       path.write_text(json.dumps(results, indent=2) + '\n')

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 PRODUCT = 'product'  # name of tapped products, for the policies of `jax.checkpoint`
+VALUE = 'value'  # name of what `sigmoid` and `tanh` give
 
 
 def tap(layers, steps: int, num: int, dtype=None):
@@ -93,8 +94,13 @@ def _taps_forward(dtype, shape, kernel):
 
 def _taps_backward(dtype, shape, kernel, changes):
   del shape
-  x, change = (a.reshape(-1, a.shape[-1]) for a in changes)
-  return jax.vjp(lambda kernel: product(dtype, x, kernel), kernel)[1](change)
+  x, change = changes
+  if dtype is None:
+    x, change = (a.reshape(-1, a.shape[-1]) for a in changes)
+    return (jnp.einsum('bi,bo->io', x, change),)
+  # Steps and examples stay two axes: as one, XLA multiplies in float32 on CPUs.
+  x, change = x.astype(dtype), change.astype(dtype)
+  return (jnp.einsum('tbi,tbo->io', x, change, preferred_element_type=kernel.dtype),)
 
 
 _taps.defvjp(_taps_forward, _taps_backward)
@@ -128,3 +134,25 @@ def _limited_backward(norm, kept, change):
 
 
 _limited.defvjp(_limited_forward, _limited_backward)
+
+
+def _from_value(function, slope):
+  """A function whose derivative is made from its value, which has a name to be kept by.
+
+  Where the name is on the value alone, the derivative still asks for the argument.
+  """
+
+  @jax.custom_jvp
+  def named(x):
+    return checkpoint_name(function(x), VALUE)
+
+  @named.defjvp
+  def _(primals, tangents):
+    y = checkpoint_name(function(*primals), VALUE)
+    return y, tangents[0] * slope(y)
+
+  return named
+
+
+sigmoid = _from_value(jax.nn.sigmoid, lambda y: y * (1 - y))
+tanh = _from_value(jnp.tanh, lambda y: 1 - y * y)
