@@ -1,13 +1,13 @@
 """DRAW's two-dimensional attention (Section 3.2 and 3.3) as pure functions.
 
-A grid of N x N Gaussian filters is laid over a picture. Reading gives the
+A grid of N x N Gaussian filters is laid over an image. Reading gives the
 filters' responses, an N x N patch; writing spreads such a patch back over the
-picture with the same filters transposed.
+image with the same filters transposed.
 
 Shapes here and in the whole package:
 
-    B  examples of a batch           H, W  height and width of a picture
-    T  time-steps                    C     channels of a picture
+    B  examples of a batch           H, W  height and width of an image
+    T  time-steps                    C     channels of an image
     N  filters along one side        Z     latent variables of one step
 
 Every function takes any leading axes `...` (usually `[B]`). Coordinates are in
@@ -16,9 +16,9 @@ pixels and start at 0 in the middle of the first pixel, so that the paper's
 height.
 
 The raw numbers may be any finite float: they are clipped to +-RAW_LIMIT, which
-lies beyond every useful window (a centre five picture widths away, a variance
+lies beyond every useful window (a center five image widths away, a variance
 of exp(+-12) pixels), and have a zero gradient outside. Within the limit the
-filters are normalised without a division by a sum that could vanish, see
+filters are normalized without a division by a sum that could vanish, see
 `filterbank`, so values and gradients are finite.
 """
 
@@ -32,27 +32,27 @@ RAW_LIMIT = 12.0
 
 
 class Window(NamedTuple):
-  """A grid of filters on a picture: five numbers for each example, each [...]."""
+  """A grid of filters on an image: five numbers for each example, each [...]."""
 
-  center_x: jax.Array  # g_X, column of the grid's centre, in pixels from 0
-  center_y: jax.Array  # g_Y, row of the grid's centre, in pixels from 0
+  center_x: jax.Array  # g_X, column of the grid's center, in pixels from 0
+  center_y: jax.Array  # g_Y, row of the grid's center, in pixels from 0
   variance: jax.Array  # sigma^2 of the filters, in pixels squared
-  stride: jax.Array  # delta, distance between neighbouring filters, in pixels
+  stride: jax.Array  # delta, distance between neighboring filters, in pixels
   intensity: jax.Array  # gamma, multiplies what is read, divides what is written
 
 
 def window(raw: jax.Array, size: int, height: int, width: int) -> Window:
   """Eqs. 21-24: the window that five unconstrained numbers stand for.
 
-  Zeros give a grid over the whole picture, its outermost filters on the corner
+  Zeros give a grid over the whole image, its outermost filters on the corner
   pixels of a square one, with sigma = gamma = 1.
 
   Args:
     raw: [..., 5], g~_X, g~_Y, log sigma^2, log delta~ and log gamma.
     size: N. A grid of one filter has no stride; N = 1 takes the value of N = 2,
       which then places nothing.
-    height: H of the picture.
-    width: W of the picture.
+    height: H of the image.
+    width: W of the image.
 
   Returns:
     The window, each of its fields [...].
@@ -72,7 +72,7 @@ def centers(center: jax.Array, stride: jax.Array, size: int) -> jax.Array:
   """Eqs. 19-20: where the filters of one axis stand, in pixels from 0.
 
   Args:
-    center: [...], the grid's centre on this axis.
+    center: [...], the grid's center on this axis.
     stride: [...], the distance between filters.
     size: N.
 
@@ -86,16 +86,16 @@ def centers(center: jax.Array, stride: jax.Array, size: int) -> jax.Array:
 def filterbank(
   center: jax.Array, stride: jax.Array, variance: jax.Array, size: int, length: int
 ) -> jax.Array:
-  """Eqs. 25-26: the filters of one axis, each normalised over the pixels.
+  """Eqs. 25-26: the filters of one axis, each normalized over the pixels.
 
-  The exponent is taken relative to the pixel nearest to the filter's centre,
+  The exponent is taken relative to the pixel nearest to the filter's center,
   (a - mu)^2 - (n - mu)^2 = (a - n) (a + n - 2 mu), so the largest term of the
-  sum is exactly one however far outside the picture the filter stands, and
+  sum is exactly one however far outside the image the filter stands, and
   nothing cancels. A filter far outside then reads the nearest edge, which is
   the limit of the formula.
 
   Args:
-    center: [...], the grid's centre on this axis, in pixels from 0.
+    center: [...], the grid's center on this axis, in pixels from 0.
     stride: [...], the distance between filters.
     variance: [...], sigma^2.
     size: N.
@@ -134,13 +134,13 @@ def read(images: jax.Array, window: Window, size: int) -> jax.Array:
 
 
 def write(patch: jax.Array, window: Window, height: int, width: int) -> jax.Array:
-  """Eq. 29: (1 / gamma) F_Y^T w F_X, a patch spread over the picture.
+  """Eq. 29: (1 / gamma) F_Y^T w F_X, a patch spread over the image.
 
   Args:
     patch: [..., N, N, C], rows first.
     window: where to write, each field [...].
-    height: H of the picture.
-    width: W of the picture.
+    height: H of the image.
+    width: W of the image.
 
   Returns:
     [..., H, W, C], to be added to the canvas.
@@ -163,7 +163,7 @@ def read_hcw(images: jax.Array, window: Window, size: int) -> jax.Array:
   *lead, height, channels, width = images.shape
   f_y, f_x = filterbanks(window, size, height, width)
   rows = f_y @ images.reshape(*lead, height, channels * width)
-  lead = rows.shape[:-2]  # One picture may be read through many windows.
+  lead = rows.shape[:-2]  # One image may be read through many windows.
   patch = rows.reshape(*lead, size * channels, width) @ jnp.swapaxes(f_x, -1, -2)
   patch = patch.reshape(*lead, size, channels, size)
   return window.intensity[..., None, None, None] * patch

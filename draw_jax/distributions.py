@@ -23,7 +23,7 @@ class Gaussian(NamedTuple):
 
 
 def gaussian_sample(mean: jax.Array, log_std: jax.Array, noise: jax.Array) -> jax.Array:
-  """Eqs. 1-2: a reparameterised draw, mean + std * noise; all of one shape."""
+  """Eqs. 1-2: a reparameterized draw, mean + std * noise; all of one shape."""
   return mean + jnp.exp(log_std) * noise
 
 
@@ -61,7 +61,7 @@ def bernoulli_log_prob(logits: jax.Array, x: jax.Array) -> jax.Array:
   """Log-likelihood of each value of x under Bernoullis with these logits, in nats.
 
   For x between 0 and 1 it is minus the cross-entropy that the paper uses for
-  colour, which is no likelihood of the intensities.
+  color, which is no likelihood of the intensities.
   """
   return x * jax.nn.log_sigmoid(logits) + (1 - x) * jax.nn.log_sigmoid(-logits)
 
@@ -76,16 +76,16 @@ def _bernoulli_from_mean(mean: jax.Array) -> jax.Array:
 
 
 class Output(NamedTuple):
-  """D(X | c_T), Section 2.2: what the final canvas says about a picture.
+  """D(X | c_T), Section 2.2: what the final canvas says about an image.
 
-  A canvas is [..., H, W, K * C], K of its channels for each of the picture's.
+  A canvas is [..., H, W, K * C], K of its channels for each of the image's.
   """
 
   channels: int  # K
   log_prob: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, x -> [..., H, W, C]
   mean: Callable[[jax.Array], jax.Array]  # canvas -> [..., H, W, C] in [0, 1]
   sample: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, key -> [..., H, W, C]
-  from_mean: Callable[[jax.Array], jax.Array]  # picture in [0, 1] -> canvas of that mean
+  from_mean: Callable[[jax.Array], jax.Array]  # image in [0, 1] -> canvas of that mean
 
 
 OUTPUTS = {
@@ -100,7 +100,7 @@ OUTPUTS = {
 
 
 def is_likelihood(output: str, binarization: str) -> bool:
-  """Whether a cost with this output is a bound on the likelihood of the pictures.
+  """Whether a cost with this output is a bound on the likelihood of the images.
 
   The Bernoulli distribution is one of binary pixels only: intensities have a
   cross-entropy under it, as the paper uses it, and no likelihood.

@@ -54,7 +54,6 @@ app.define_process_flags()
 
 
 def main() -> int:
-  """Flags in, library calls out."""
   output = _output()
   samples = _integers('importance_samples', _SAMPLES.value)
   glimpses = _integers('glimpses', _GLIMPSES.value)
@@ -118,7 +117,6 @@ def _integers(name: str, words: list[str]) -> tuple[int, ...]:
 
 
 def run() -> None:
-  """The command `draw-evaluate`."""
   app.run(main)
 
 

@@ -3,13 +3,13 @@
     python -m draw_jax.export --workdir=runs/mnist --output=mnist.safetensors
     python -m draw_jax.export --workdir=runs/mnist --name=mine
 
-The second puts it in the package, where `--model=mine` of every binary and
+The second puts it in the package, where `--model=mine` of every command and
 `draw_jax.load('mine')` find it; those over 5 MB are refused there. The config goes in
-whole: with pictures of your own their path too.
+whole: with images of your own their path too.
 
     python -m draw_jax.export --model=mine --latents=3 --output=three.safetensors
 
-keeps the three latents that depend most on the picture. Training leaves the decoder
+keeps the three latents that depend most on the image. Training leaves the decoder
 listening to latents that carry nothing (`draw_jax.evaluate --kl_latents` shows which), to
 their noise alone. A larger number adds latents without effect.
 """
@@ -29,7 +29,7 @@ LIMIT = 5_000_000  # bytes of a model in the package
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
 _MODEL = flags.DEFINE_string(
-  'model', None, 'Name of a shipped model, or a file of this binary, in place of a workdir.'
+  'model', None, 'Name of a shipped model, or a file of this command, in place of a workdir.'
 )
 _LATENTS = flags.DEFINE_integer('latents', None, 'Z of the model to write, if not its own.')
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
@@ -42,7 +42,6 @@ _FORCE = flags.DEFINE_bool('force', False, 'Replace a file that is there.')
 
 
 def main() -> None:
-  """Writes the file."""
   path = _path()
   if files.is_there(path) and not _FORCE.value:
     raise UserError(f'{path} is there already: give another name, or --force to replace it.')
@@ -87,7 +86,6 @@ def _commit() -> str | None:
 
 
 def run() -> None:
-  """The command `draw-export`."""
   app.run(main)
 
 

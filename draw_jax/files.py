@@ -31,7 +31,7 @@ def writing(path) -> Iterator[pathlib.Path]:
     os.close(handle)
     temporary = pathlib.Path(name)
     yield temporary
-    # mkstemp makes files that only their owner can read; pictures are as any file.
+    # mkstemp makes files that only their owner can read; images are as any file.
     temporary.chmod(0o666 & ~_umask())
     temporary.replace(path)
   except OSError as error:

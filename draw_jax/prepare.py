@@ -35,7 +35,6 @@ _OPTIONS = {
 
 
 def main() -> None:
-  """Prepares the dataset."""
   spec = registry.find(_DATASET.value)
   for name, flag in _OPTIONS.items():
     if flag.value is not None and spec.name not in registry.takers(name):
@@ -58,7 +57,7 @@ def _prepare(builder_class) -> None:
   print(f'{builder.dataset} is prepared in {builder.data_dir}')
   shape = ' x '.join(map(str, builder.image_shape))
   for name, split in builder.info.splits.items():
-    print(f'  {name}: {split.num_examples} pictures of {shape}')
+    print(f'  {name}: {split.num_examples} images of {shape}')
 
 
 def _show() -> None:
@@ -80,7 +79,6 @@ def _show() -> None:
 
 
 def run() -> None:
-  """The command `draw-prepare`."""
   app.run(main)
 
 

@@ -1,4 +1,4 @@
-"""Draws pictures from a trained network.
+"""Draws images from a trained network.
 
     python -m draw_jax.sample --workdir=DIR --output=OUT --num=64 --seed=0
     python -m draw_jax.sample --model=mnist --output=OUT
@@ -19,20 +19,19 @@ _MODEL = flags.DEFINE_string(
   'model', None, 'Name of a shipped model, or a file of draw_jax.export, in place of a workdir.'
 )
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
-_OUTPUT = flags.DEFINE_string('output', None, 'Folder for the pictures.', required=True)
-_NUM = flags.DEFINE_integer('num', 64, 'How many pictures.', lower_bound=1)
+_OUTPUT = flags.DEFINE_string('output', None, 'Folder for the images.', required=True)
+_NUM = flags.DEFINE_integer('num', 64, 'How many images.', lower_bound=1)
 _COLUMNS = flags.DEFINE_integer('columns', None, 'Pictures in a row of the grid.', lower_bound=1)
 _SEED = flags.DEFINE_integer(
-  'seed', 0, 'The same seed gives the same pictures.', lower_bound=0, upper_bound=2**32 - 1
+  'seed', 0, 'The same seed gives the same images.', lower_bound=0, upper_bound=2**32 - 1
 )
 _BINARY = flags.DEFINE_bool('binary', False, 'Draw the pixels instead of showing their means.')
 _NPZ = flags.DEFINE_bool('npz', False, 'Also write samples.npz with the array `images`.')
 
-_ANIMATED = 25  # pictures whose drawing is shown
+_ANIMATED = 25  # images whose drawing is shown
 
 
 def main() -> None:
-  """Writes the pictures."""
   output = pathlib.Path(_OUTPUT.value)
   model = trained.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
   model.task.check_draws()
@@ -51,11 +50,10 @@ def main() -> None:
   animation.save_gif(output / 'samples.gif', frames)
   if _NPZ.value:
     gallery.save_npz(output / 'samples.npz', images=images)
-  print(f'{len(images)} pictures are in {output}.')
+  print(f'{len(images)} images are in {output}.')
 
 
 def run() -> None:
-  """The command `draw-sample`."""
   app.run(main)
 
 

@@ -37,7 +37,6 @@ _TRAIN = ('-m', 'draw_jax.train')
 
 
 def main() -> int:
-  """Flags in, library calls out."""
   config = flags.FLAGS[_CONFIG.name]
   runs = local.make(
     config_flags.get_config_filename(config),
@@ -63,7 +62,6 @@ def _passed_on() -> list[str]:
 
 
 def run() -> None:
-  """The command `draw-sweep`."""
   flags.mark_flags_as_required(['config', 'workdir'])
   app.run(main, config_errors.parse_flags)
 

@@ -29,7 +29,6 @@ app.define_process_flags()
 
 
 def main() -> int:
-  """Flags in, library call out."""
   config = _CONFIG.value
   config_lib.validate(config)
   part = config.train.batch_size // config.optimizer.accumulate
@@ -52,7 +51,6 @@ def _profile() -> tuple[int, int] | None:
 
 
 def run() -> None:
-  """The command `draw-train`."""
   flags.mark_flags_as_required(['config', 'workdir'])
   app.run(main, config_errors.parse_flags)
 

@@ -107,7 +107,6 @@ class TrainedModel:
       yield batch['image'][batch['mask']]
 
   def with_latents(self, num: int) -> 'TrainedModel':
-    """The model with another number of latents."""
     if num < 1:
       raise UserError(f'--latents={num} must be at least 1.')
     params = self.task.with_latents(self.params, num)
@@ -267,14 +266,12 @@ def save(
 
 
 def names() -> list[str]:
-  """The shipped models."""
   suffix = file_format.SUFFIX
   found = (entry.name for entry in folder().iterdir())
   return sorted(n.removesuffix(suffix) for n in found if n.endswith(suffix) and n[0] != '.')
 
 
 def folder():
-  """Where the shipped models are."""
   return importlib.resources.files('draw_jax.pretrained')
 
 

@@ -2,7 +2,7 @@
 
     python -m draw_jax.train --config=experiments/cifar10.py --workdir=runs/cifar10
 
-The paper shows pictures and gives no number. Its cross-entropy of intensities is
+The paper shows images and gives no number. Its cross-entropy of intensities is
 no likelihood. An epoch takes about eight minutes on two CPU cores; what it gave after
 one is in README.md.
 """

@@ -12,14 +12,14 @@
 | `ram_4` | the same | 9.41 % |
 | `convolutional` | two layers | 14.35 % |
 
-Pictures to train on are made on the fly from MNIST's training digits and never
+Images to train on are made on the fly from MNIST's training digits and never
 repeat; those of validation and test are fixed. Two cores see about 2,700 of them a
 second with 8 glimpses and 4,200 with 4. Errors here: README.md.
 """
 
 from draw_jax import config as config_lib
 
-# Epochs after which README.md has the error of each: 50,000 pictures that were never seen before.
+# Epochs after which README.md has the error of each: 50,000 images that were never seen before.
 _EPOCHS = {'8_glimpses': 70, '4_glimpses': 130, 'ram_8': 64, 'ram_4': 70, 'convolutional': 45}
 
 

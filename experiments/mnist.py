@@ -1,4 +1,4 @@
-"""MNIST with the paper's sizes (Table 3) on the fixed binarisation.
+"""MNIST with the paper's sizes (Table 3) on the fixed binarization.
 
     python -m draw_jax.train --config=experiments/mnist.py --workdir=runs/mnist
     python -m draw_jax.train --config=experiments/mnist.py:no_attention --workdir=runs/mnist_plain

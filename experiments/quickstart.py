@@ -5,7 +5,7 @@
 `bash launch/quickstart.sh` installs, trains, evaluates and draws: 3 minutes on two
 cores of an AMD EPYC, of which 95 seconds are training. The bound was 123.3 +- 1.6
 nats an image (valid, 500 images, one draw of each, K 1). The pixels are drawn anew
-at each visit (dynamic binarisation), so it is not comparable with the paper's.
+at each visit (dynamic binarization), so it is not comparable with the paper's.
 """
 
 from draw_jax import config as config_lib

@@ -2,10 +2,10 @@
 
     python -m draw_jax.train --config=experiments/svhn.py --workdir=runs/svhn
 
-The paper shows pictures and the cost against epochs (Figure 11). It is the
+The paper shows images and the cost against epochs (Figure 11). It is the
 cross-entropy of intensities, no likelihood. An epoch takes about ten minutes on two
 CPU cores without `extra`, and seven times as long with it; what it gave after 55,000
-pictures is in README.md.
+images is in README.md.
 """
 
 from draw_jax import config as config_lib

@@ -2,9 +2,9 @@
 
     python -m draw_jax.train --config=experiments/two_digit_mnist.py --workdir=runs/two_digit_mnist
 
-The paper shows pictures and gives no number. Table 3 has no row for it: the
+The paper shows images and gives no number. Table 3 has no row for it: the
 sizes are those of the MNIST model. An epoch takes about four minutes on two CPU
-cores; what 80,000 pictures gave is in README.md.
+cores; what 80,000 images gave is in README.md.
 """
 
 from draw_jax import config as config_lib

@@ -12,12 +12,12 @@ B, T, Z, D = 3, 5, 4, 5  # T is no multiple of a whole number of steps near its 
 
 CASES = {
   'oblong': {'image_shape': (5, 7, 1), 'read_size': 2, 'write_size': 3},
-  'colour': {'image_shape': (6, 4, 3), 'read_size': 3, 'write_size': 2},
+  'color': {'image_shape': (6, 4, 3), 'read_size': 3, 'write_size': 2},
   'one filter': {'image_shape': (4, 4, 2), 'read_size': 1, 'write_size': 4},
   'whole': {'image_shape': (3, 5, 1), 'attention': False},
-  'whole colour': {'image_shape': (4, 3, 3), 'attention': False},
+  'whole color': {'image_shape': (4, 3, 3), 'attention': False},
 }
-BOTH_KINDS = ['oblong', 'whole colour']
+BOTH_KINDS = ['oblong', 'whole color']
 
 # These programs run once: compiling them well takes longer than running them.
 FAST = {'xla_backend_optimization_level': 0}

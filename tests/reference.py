@@ -1,7 +1,7 @@
 """DRAW from the paper's equations: NumPy, float64, explicit loops, one example at a time.
 
 Nothing is taken from the package, whose results are held against these. Letters
-are the paper's: a picture is B rows by A columns, pixels and filters count from
+are the paper's: an image is B rows by A columns, pixels and filters count from
 1. `model` is anything with `attention`, `read_size` and `write_size`.
 """
 
@@ -72,7 +72,7 @@ def filterbanks(w: Window, N: int, B: int, A: int):
 
 
 def read(x, w: Window, N: int) -> np.ndarray:
-  """Eq. 27 for one picture: [B, A, C] to [N, N, C]."""
+  """Eq. 27 for one image: [B, A, C] to [N, N, C]."""
   B, A, C = x.shape
   F_Y, F_X = filterbanks(w, N, B, A)
   patch = np.zeros((N, N, C))
@@ -118,7 +118,7 @@ def lstm(params, h, c, inputs):
 
 
 def bernoulli_log_prob(logits, x) -> float:
-  """x log p + (1 - x) log(1 - p), summed over a picture."""
+  """x log p + (1 - x) log(1 - p), summed over an image."""
   total = 0.0
   for index in np.ndindex(x.shape):
     p = sigmoid(logits[index])

@@ -32,7 +32,7 @@ def zeros_window(size, height, width):
 
 @jax.jit
 def apply(raw, image, patch):
-  """All that the module computes: sizes are those of the picture [..., H, W, C] and the patch."""
+  """All that the module computes: sizes are those of the image [..., H, W, C] and the patch."""
   size, (height, width) = patch.shape[-2], image.shape[-3:-1]
   window = attention.window(raw, size, height, width)
   f_y, f_x = attention.filterbanks(window, size, height, width)
@@ -42,7 +42,7 @@ def apply(raw, image, patch):
 
 
 def arguments(dtype, height, width, channels, size, leading=(), scale=1.0):
-  """Raw numbers, a picture and a patch."""
+  """Raw numbers, an image and a patch."""
   raw = some(0, dtype, *leading, 5, scale=scale)
   image = some(1, dtype, *leading, height, width, channels)
   return raw, image, some(2, dtype, *leading, size, size, channels)
@@ -109,7 +109,7 @@ def test_one_filter_has_no_stride():
 
 @pytest.mark.parametrize('shape', [(8, 8), (6, 9)])
 def test_x_is_the_column_and_y_the_row(shape):
-  """Fails if F_X and F_Y change places, on a square picture too."""
+  """Fails if F_X and F_Y change places, on a square image too."""
   row, column = 1, 4
   image = np.zeros((*shape, 1), np.float32)
   image[row, column] = 1
@@ -171,7 +171,7 @@ def gradients(raw, image, patch):
 
 
 def probes(grid):
-  """A picture of two channels and a patch for each of `raws`."""
+  """An image of two channels and a patch for each of `raws`."""
   height, width, size = grid
   _, image, patch = arguments('float32', height, width, 2, size, leading=(8,))
   return image, patch

@@ -1,4 +1,4 @@
-"""The binary, as a user runs it."""
+"""The command, as a user runs it."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ FLAGS = ('--importance_samples=16', '--repeats=2', '--glimpses=3,2', '--kl_laten
 
 @pytest.fixture(scope='module')
 def workdir(tmp_path_factory):
-  """Of a short run; eleven pictures are held out."""
+  """Of a short run; eleven images are held out."""
   folder = tmp_path_factory.mktemp('run')
   config = support.tiny_config(support.write_images(folder, num=110))
   config.train.num_steps = 20
@@ -83,7 +83,7 @@ def test_the_figures_and_their_labels(one_device, workdir):
   assert [row['glimpses'] for row in result['results']] == [3, 2]
   assert [one['samples'] for one in result['results'][0]['importance']] == [10, 16]
   assert not result['partial']
-  # Training looked at the same pictures with one draw of each.
+  # Training looked at the same images with one draw of each.
   saved = checkpoint.load(workdir)
   bound = result['results'][0]['bound']
   noise = np.sqrt(33) * bound['stderr_draws']

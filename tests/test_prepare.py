@@ -1,4 +1,4 @@
-"""The binary that prepares datasets, as a user runs it."""
+"""The command that prepares datasets, as a user runs it."""
 
 import subprocess
 import sys

@@ -129,7 +129,7 @@ def test_every_command_is_run():
 
 @pytest.fixture
 def checkout(tmp_path):
-  """A folder in which the README's commands can be run, with the pictures that they name."""
+  """A folder in which the README's commands can be run, with the images that they name."""
   for name in ('experiments', 'launch', 'setup.cfg'):
     (tmp_path / name).symlink_to(ROOT / name)
   for name, stub in (('python', PYTHON), ('ruff', RUFF)):
@@ -148,7 +148,7 @@ def checkout(tmp_path):
 
 @pytest.fixture(scope='module')
 def data_dir(tmp_path_factory):
-  """Prepared datasets of a few pictures of noise, for what is published elsewhere."""
+  """Prepared datasets of a few images of noise, for what is published elsewhere."""
   folder = tmp_path_factory.mktemp('data')
   rng = np.random.default_rng(1)
 
@@ -325,7 +325,7 @@ def test_installing_by_hand():
 
 
 def test_datasets():
-  """The table has all of them, and their binarisations."""
+  """The table has all of them, and their binarizations."""
   rows = re.findall(r'^\| `(\w+)` \| .* \| .* \| ([\w, ]+) \|$', README, re.M)
   specs = map(registry.find, registry.NAMES)
   assert rows == [(spec.name, ', '.join(spec.binarizations)) for spec in specs]

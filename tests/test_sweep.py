@@ -265,7 +265,7 @@ def get_sweep():
 
 
 def test_a_real_sweep(tmp_path):
-  """The binary with two runs of two steps, after the commands that it prints."""
+  """The command with two runs of two steps, after the commands that it prints."""
   (tmp_path / 'tiny.py').write_text(SWEEP.format(path=support.write_images(tmp_path)))
   command = [
     *(sys.executable, '-m', 'draw_jax.sweep', f'--config={tmp_path}/tiny.py'),

@@ -1,4 +1,4 @@
-"""The binary, as a user runs it."""
+"""The command, as a user runs it."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A tiny experiment, and the training binary as a subprocess."""
+"""A tiny experiment, and the training command as a subprocess."""
 
 import os
 import pathlib
@@ -56,7 +56,7 @@ def tiny_config(path: str):
 
 
 def write_experiment(folder: pathlib.Path) -> pathlib.Path:
-  """An experiment file for the binary, with its data."""
+  """An experiment file for the command, with its data."""
   path = folder / 'experiment.py'
   path.write_text(EXPERIMENT.format(path=write_images(folder)))
   return path

@@ -1,4 +1,4 @@
-"""The shell around every binary: its flags, its logs, and errors told in one line."""
+"""The shell around every command: its flags, its logs, and errors told in one line."""
 
 import os
 import pathlib
@@ -36,7 +36,7 @@ def run(
   main: Callable[[], int | None],
   parse_flags: Callable[[Sequence[str]], list[str]] = parse_flags,
 ) -> None:
-  """Runs a binary; a `UserError` becomes one message and exit code 2, with no traceback.
+  """Runs a command; a `UserError` becomes one message and exit code 2, with no traceback.
 
   Args:
     main: does the work and gives the exit code.
@@ -79,7 +79,7 @@ def _expand_paths() -> None:
 
 
 def define_process_flags() -> None:
-  """Flags for a binary that several processes can share; see `start_devices`."""
+  """Flags for a command that several processes can share; see `start_devices`."""
   flags.DEFINE_string(
     'coordinator_address', None, 'host:port of process 0, where no scheduler tells it.'
   )

@@ -1,4 +1,4 @@
-"""What --help and a flag that is wrong or missing say: this binary's words, in few lines."""
+"""What --help and a flag that is wrong or missing say: this command's words, in few lines."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 _HELP = ('-h', '-?', '-help', '--help', '-helpshort', '--helpshort')
-_SHARED = 'draw_jax.cli.app'  # defines what several binaries have in common
+_SHARED = 'draw_jax.cli.app'  # defines what several commands have in common
 _MISSING = 'must have a value other than None'  # absl's words for a required flag
 _WIDTH = 100
 
@@ -21,7 +21,7 @@ def asked_for(argv: Sequence[str]) -> bool:
 
 
 def show(main: Callable) -> None:
-  """Prints the help of the binary that has this `main`."""
+  """Prints the help of the command that has this `main`."""
   try:
     print(text(main), flush=True)
   except BrokenPipeError:  # Whoever reads, such as `head`, has read enough.
@@ -29,10 +29,10 @@ def show(main: Callable) -> None:
 
 
 def text(main: Callable) -> str:
-  """Docstring and flags of the binary that has this `main`, and the flags it shares.
+  """Docstring and flags of the command that has this `main`, and the flags it shares.
 
   absl looks for both in the file that Python was started with, which for an installed
-  command is not the binary.
+  command is not the command.
   """
   name = main.__module__
   by_module = flags.FLAGS.flags_by_module_dict()

@@ -1,4 +1,4 @@
-"""The user's own pictures: a folder of them, or one array in an .npy or .npz file."""
+"""The user's own images: a folder of them, or one array in an .npy or .npz file."""
 
 import dataclasses
 import errno
@@ -19,7 +19,7 @@ from draw_jax.errors import UserError
 _HELD_OUT, _SEED = 0.1, 1  # for validation
 _MODES = {1: 'L', 3: 'RGB'}
 
-# What `open_picture` raises for a file that is no picture, or one that cannot be taken.
+# What `open_picture` raises for a file that is no image, or one that cannot be taken.
 UNREADABLE = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
@@ -44,13 +44,13 @@ class ImagesOptions:
 
 
 def load(data_dir: str | None, options: ImagesOptions) -> dict[str, sources.Source]:
-  """Returns the user's pictures, a tenth of them held out by a fixed seed as valid."""
+  """Returns the user's images, a tenth of them held out by a fixed seed as valid."""
   del data_dir
   if not options.path:
-    raise UserError("the dataset 'images' needs a path: a folder of pictures, an .npy or an .npz")
+    raise UserError("the dataset 'images' needs a path: a folder of images, an .npy or an .npz")
   path = pathlib.Path(options.path).expanduser()
   if options.channels not in (None, *_MODES):
-    raise UserError(f'channels={options.channels}: pictures have 1 or 3')
+    raise UserError(f'channels={options.channels}: images have 1 or 3')
   if path.is_dir():
     images = read_folder(path, options.shape, options.channels or 3)
   elif path.suffix in ('.npy', '.npz') and files.is_there(path):
@@ -58,7 +58,7 @@ def load(data_dir: str | None, options: ImagesOptions) -> dict[str, sources.Sour
   else:
     raise UserError(f'{path} is neither a folder nor an .npy or .npz file')
   if len(images) < 2:
-    raise UserError(f'{path} holds {len(images)} pictures: at least 2 are needed')
+    raise UserError(f'{path} holds {len(images)} images: at least 2 are needed')
   order = np.random.default_rng(_SEED).permutation(len(images))
   held_out = max(1, round(_HELD_OUT * len(images)))
   return {
@@ -70,18 +70,18 @@ def load(data_dir: str | None, options: ImagesOptions) -> dict[str, sources.Sour
 def read_folder(
   path: pathlib.Path, image_size: tuple[int, int] | None, channels: int
 ) -> np.ndarray:
-  """Reads every picture below a folder, in the order of their names; see `open_picture`.
+  """Reads every image below a folder, in the order of their names; see `open_picture`.
 
   Args:
     path: of the folder.
-    image_size: (H, W); pictures are scaled to fill it and cut to their middle.
+    image_size: (H, W); images are scaled to fill it and cut to their middle.
     channels: C, 1 or 3.
 
   Returns:
     uint8 [N, H, W, C].
   """
   if image_size is None:
-    raise UserError('a folder of pictures needs an image_size')
+    raise UserError('a folder of images needs an image_size')
   known = Image.registered_extensions()
   if not os.access(path, os.R_OK | os.X_OK):
     raise UserError(f'cannot look into {path}: {os.strerror(errno.EACCES)}.')
@@ -96,9 +96,9 @@ def read_folder(
 
 
 def open_picture(path: str | pathlib.Path) -> Image.Image:
-  """Reads a picture as bytes without transparency, turned as its camera says.
+  """Reads an image as bytes without transparency, turned as its camera says.
 
-  Pictures have 8 or 16 bits: 16 bits of grey are scaled to 8. What is transparent becomes white.
+  Images have 8 or 16 bits: 16 bits of gray are scaled to 8. What is transparent becomes white.
 
   Raises:
     One of `UNREADABLE`.
@@ -107,9 +107,9 @@ def open_picture(path: str | pathlib.Path) -> Image.Image:
     picture, kind = ImageOps.exif_transpose(opened), opened.format
   # PNG and PGM have at most 16 bits, which Pillow may keep in 32.
   if picture.mode.startswith('I;16') or (picture.mode == 'I' and kind in ('PNG', 'PPM')):
-    grey = np.asarray(picture)
-    grey = np.where(grey == picture.info.get('transparency'), 65535, grey)
-    return Image.fromarray(np.round(grey / 257).astype(np.uint8))
+    gray = np.asarray(picture)
+    gray = np.where(gray == picture.info.get('transparency'), 65535, gray)
+    return Image.fromarray(np.round(gray / 257).astype(np.uint8))
   if picture.mode in ('I', 'F'):
     raise ValueError(f'its pixels, of mode {picture.mode}, have no fixed range: give 8 or 16 bits')
   if picture.has_transparency_data:
@@ -122,7 +122,7 @@ def open_picture(path: str | pathlib.Path) -> Image.Image:
 def read_array(
   path: pathlib.Path, image_size: tuple[int, int] | None, channels: int | None
 ) -> np.ndarray:
-  """Reads pictures from a file of NumPy.
+  """Reads images from a file of NumPy.
 
   Args:
     path: of an .npy file, or an .npz file with one array: [N, H, W] or [N, H, W, C], uint8, bool,

@@ -28,7 +28,7 @@ class Together(Protocol):
     """Makes one example, as any transform."""
 
   def together(self, indices: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Makes the pictures of a batch.
+    """Makes the images of a batch.
 
     Args:
       indices: int [B].
@@ -151,7 +151,7 @@ def windows(images: np.ndarray, size: int, writeable: bool = False) -> np.ndarra
 
 
 def add(canvas: np.ndarray, pieces: np.ndarray, places: np.ndarray) -> None:
-  """Adds a square to each picture, in place, clipped at an intensity of one.
+  """Adds a square to each image, in place, clipped at an intensity of one.
 
   Args:
     canvas: uint8 [B, H, W, C].

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import jax
 
-# Fewer pictures than this on a device leave it too little to multiply at a time.
+# Fewer images than this on a device leave it too little to multiply at a time.
 _SHARE = 25
 # Names of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

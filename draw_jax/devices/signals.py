@@ -39,7 +39,6 @@ class Stop:
     return True
 
   def restore(self) -> None:
-    """Handles signals as before."""
     for number, handler in self._before.items():
       signal.signal(number, handler)
 

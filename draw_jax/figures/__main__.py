@@ -35,7 +35,6 @@ _COMPARE = flags.DEFINE_multi_string(
 
 
 def main() -> None:
-  """Makes the figures asked for."""
   names = gallery.choose(_FIGURE.value)
   options = gallery.FigureOptions(
     output=pathlib.Path(_OUTPUT.value),
@@ -64,7 +63,6 @@ def main() -> None:
 
 
 def run() -> None:
-  """The command `draw-figures`."""
   app.run(main)
 
 

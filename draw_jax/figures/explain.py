@@ -58,7 +58,7 @@ def explainer(image) -> page.Page:
 
 
 def _grid_of_filters(sheet: page.Page, image, x: float, y: float, zoom: float, size: int = 3):
-  """Draws the picture with a marked grid of filters on it, its stride and its centre."""
+  """Draws the picture with a marked grid of filters on it, its stride and its center."""
   height, width = image.shape[:2]
   sheet.picture(image, x, y, zoom * width)
   center_x, center_y, stride = 0.55 * width, 0.5 * height, 0.26 * min(height, width)
@@ -91,7 +91,7 @@ def zooming(image) -> page.Page:
   window = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), window)
   patch = attention.read(_floats(image), window, PATCH)
   again = attention.write(patch, window, height, width)
-  # Filters are normalised over pixels, so a patch of ones comes back as their density.
+  # Filters are normalized over pixels, so a patch of ones comes back as their density.
   density = attention.write(jnp.ones((PATCH, PATCH, 1)), window, height, width)
   f_y, f_x = attention.filterbanks(window, PATCH, height, width)
   filters = [jnp.outer(f_y[i], f_x[i])[..., None] for i in (0, PATCH - 1)]

@@ -54,7 +54,7 @@ def make_sequences(trained: TrainedModel, options: FigureOptions) -> None:
 
 
 def make_samples(trained: TrainedModel, options: FigureOptions) -> None:
-  """Figs. 6, 8, 9 and 12; without neighbours where the training set is not at hand."""
+  """Figs. 6, 8, 9 and 12; without neighbors where the training set is not at hand."""
   trained.task.check_draws()
   num = options.num * _COLUMNS
   images = passes.generate(
@@ -64,11 +64,11 @@ def make_samples(trained: TrainedModel, options: FigureOptions) -> None:
   arrays = {'images': images}
   try:
     chunks = trained.training_images()
-    bar = tqdm.tqdm(chunks, 'searching neighbours', unit='chunk', disable=None)
+    bar = tqdm.tqdm(chunks, 'searching neighbors', unit='chunk', disable=None)
     index, distance, found = neighbors.nearest(beside, bar)
     arrays |= {'nearest': found, 'nearest_index': index, 'nearest_distance': distance}
   except UserError as error:
-    print(f'samples: without nearest neighbours. {error}')
+    print(f'samples: without nearest neighbors. {error}')
     found = None
   page.save(neighbors.samples(images, _COLUMNS, found), options.output / 'samples')
   if options.npz:

@@ -47,7 +47,7 @@ def tile(images, columns: int | None = None, padding: int = 2, scale: int = 1) -
   Args:
     images: [n, H, W, C], floats in [0, 1] or uint8.
     columns: pictures in a row; None makes the grid about square.
-    padding: pixels between neighbours and around the grid.
+    padding: pixels between neighbors and around the grid.
     scale: enlarges each pixel of a picture to a square of this side.
 
   Returns:

@@ -9,14 +9,14 @@ import numpy as np
 from draw_jax.figures import grid, page
 
 _GAP = 2  # pixels between pictures
-_APART = 6  # between the generated pictures and the column of neighbours
+_APART = 6  # between the generated pictures and the column of neighbors
 
 
 def nearest(queries, chunks: Iterable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """The nearest of many pictures to each query, by L2 over all pixels, searched exactly.
 
   Distances are sums of squared differences, not products that cancel, so the
-  order of two close neighbours is right to the last bits of a float32.
+  order of two close neighbors is right to the last bits of a float32.
 
   Args:
     queries: [q, H, W, C], floats in [0, 1] or uint8.
@@ -24,8 +24,8 @@ def nearest(queries, chunks: Iterable) -> tuple[np.ndarray, np.ndarray, np.ndarr
       floats in [0, 1] or uint8; chunks of one size are compiled once.
 
   Returns:
-    The index [q] of each neighbour in all chunks together (the first of equal
-    ones), its distance [q], and the neighbours [q, H, W, C], floats in [0, 1].
+    The index [q] of each neighbor in all chunks together (the first of equal
+    ones), its distance [q], and the neighbors [q, H, W, C], floats in [0, 1].
   """
   queries = _floats(queries)
   index = np.full(len(queries), -1)
@@ -42,7 +42,7 @@ def nearest(queries, chunks: Iterable) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 @jax.jit
 def _search(queries, chunk):
-  """The index [q] in the chunk of each query's neighbour and its squared distance [q]."""
+  """The index [q] in the chunk of each query's neighbor and its squared distance [q]."""
   chunk = _floats(chunk)
 
   def one(query):

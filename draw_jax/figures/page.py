@@ -112,5 +112,5 @@ def _outline(wanted: bool):
 
 
 def color_of(color) -> tuple[float, ...]:
-  """A colour of three bytes as matplotlib takes it."""
+  """A color of three bytes as matplotlib takes it."""
   return tuple(c / 255 for c in color)

@@ -37,7 +37,6 @@ def html(title: str, sections: list[Section]) -> str:
 
 
 def save(path, title: str, sections: list[Section]) -> None:
-  """Writes the page."""
   with files.writing(path) as temporary:
     temporary.write_text(html(title, sections), 'utf-8')
 

@@ -84,7 +84,7 @@ def _rows(lines, kl, columns: int) -> page.Page:
 
   Args:
     lines: what each line of a group shows: images [T, n, H, W, C], window or
-      None, N, colour.
+      None, N, color.
     kl: [T, n] for bars under each group, or None.
     columns: how many of the steps are shown.
   """

@@ -1,6 +1,6 @@
 """Attention windows as rectangles.
 
-A window is shown by the rectangle through the centres of its outermost filters.
+A window is shown by the rectangle through the centers of its outermost filters.
 Filters that stand outside the picture act on its nearest edge (see
 `attention.filterbank`), so corners outside are moved to the edge pixels: the
 rectangle delimits the pixels that the window acts on, and a window that lies
@@ -43,7 +43,7 @@ def rectangles(window: Window, size: int, height: int, width: int) -> Rectangles
     width: W.
 
   Returns:
-    Rectangles from centre - (N - 1) / 2 stride to centre + (N - 1) / 2 stride on
+    Rectangles from center - (N - 1) / 2 stride to center + (N - 1) / 2 stride on
     both axes, within the picture, with borders whose width grows with sigma.
   """
   x, y, variance, stride = (np.asarray(field, np.float64) for field in window[:4])

@@ -77,7 +77,7 @@ class Convnet(nn.Module, ConvnetConfig):
 
 
 def patches(images: jax.Array, size: int, stride: int) -> jax.Array:
-  """All patches of pictures that lie wholly inside: what a convolution multiplies.
+  """All patches of images that lie wholly inside: what a convolution multiplies.
 
   Args:
     images: [B, H, W, C].

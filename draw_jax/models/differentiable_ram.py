@@ -80,7 +80,6 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
   def setup(self):
-    """Makes the parameters."""
     init, hidden, dtype = self.initialization, self.hidden, self.param_dtype
     scale = init.kernel_scale
     window = layers.init_window(hidden, dtype, stride=init.stride, sigma=init.sigma, scale=scale)

@@ -100,7 +100,7 @@ def init_window(hidden: int, dtype, *, stride: float, sigma: float, scale=1.0):
   Args:
     hidden: D.
     dtype: of the parameters.
-    stride: of the first window, as a fraction of the one that spans the picture.
+    stride: of the first window, as a fraction of the one that spans the image.
     sigma: of its filters, in pixels.
     scale: weights are N(0, scale / D).
   """

@@ -4,7 +4,7 @@ It looks at hard-edged patches of several scales around a point. Where to look i
 drawn at random and learned by REINFORCE, as the patches have no gradient by the
 point. The letters of the shapes are those of `draw_jax.attention`; S is the number
 of scales, D that of units, K that of classes. Points are (x, y), from (-1, -1) in
-the upper left corner of the picture to (1, 1) in the lower right one.
+the upper left corner of the image to (1, 1) in the lower right one.
 """
 
 import dataclasses
@@ -33,11 +33,11 @@ _AT_EACH_GLIMPSE = ('what', 'where', 'glimpse', 'core')
 def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> jax.Array:
   """The glimpse sensor: patches around a point, each twice as wide as the one before.
 
-  Each is averaged down to N x N. There is nothing but black outside the picture.
+  Each is averaged down to N x N. There is nothing but black outside the image.
 
   Args:
     images: [..., H, W, C].
-    location: [..., 2]; points outside the picture are moved to its edge. The middle of
+    location: [..., 2]; points outside the image are moved to its edge. The middle of
       the patches is the corner between pixels that is nearest to the point (with an odd
       N, that of the smallest is the pixel after it).
     size: N; the first patch has N x N pixels.
@@ -60,7 +60,7 @@ def tables(images: jax.Array, scales: int) -> tuple[jax.Array, ...]:
 
   Returns:
     S arrays [..., H', W', C], by the upper left corners of the squares. The first of these is
-    2^(S - 1) pixels outside the picture, where all squares are black; so are the last ones.
+    2^(S - 1) pixels outside the image, where all squares are black; so are the last ones.
   """
   margin = (2 ** (scales - 1),) * 2
   means = [jnp.pad(images, ((0, 0),) * (images.ndim - 3) + (margin, margin, (0, 0)))]
@@ -164,7 +164,6 @@ class RAM(nn.Module, RamConfig):
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
   def setup(self):
-    """Makes the parameters."""
     hidden, features = self.hidden, self.features
     patches = self.scales * self.read_size**2 * self.image_shape[-1]
     self.what = self._relu('what', patches, features)

@@ -19,7 +19,7 @@ REMAT = {
 
 
 def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None, unroll=1):
-  """`jax.lax.scan` over the steps of a network, with rematerialisation.
+  """`jax.lax.scan` over the steps of a network, with rematerialization.
 
   Args:
     step: (layers, state, x) -> (state, y).

@@ -21,7 +21,7 @@ from draw_jax.sweeps.local import Run
 from draw_jax.training import run_log
 
 _ORDER = ('running', 'stopping', 'failed', 'stopped', 'finished', 'waiting')  # in the live table
-_DRAWN = 10  # runs in the plot: as many as there are colours
+_DRAWN = 10  # runs in the plot: as many as there are colors
 _LINES = 5  # of the log of a run that failed
 
 

@@ -28,7 +28,6 @@ class Moments:
   squares: np.ndarray | float = 0.0
 
   def add(self, values: np.ndarray) -> 'Moments':
-    """With further draws, [B, ..., S]."""
     values = np.asarray(values, np.float64)
     num = values.shape[-1]
     if not num:

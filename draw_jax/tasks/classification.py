@@ -48,7 +48,7 @@ def framed(images: jax.Array, window: attention.Window, size: int) -> jax.Array:
   half = (size - 1) / 2 * window.stride[..., None]
 
   def outside(center, length):  # in pixels, negative inside
-    # Filters outside the picture act on its edge: so the frame is moved there.
+    # Filters outside the image act on its edge: so the frame is moved there.
     low, high = (jnp.clip(center[..., None] + side, 0, length - 1) for side in (-half, half))
     return jnp.abs(jnp.arange(length) - (low + high) / 2) - (high - low) / 2
 
@@ -101,12 +101,10 @@ class Classification(base.Task):
     return ErrorEvaluation(self, tuple(glimpses), num_classes)
 
   def metric_label(self, binarization: str) -> str:
-    """It is in percent."""
     del binarization
     return 'error (%)'
 
   def check_looks(self) -> None:
-    """It does not."""
     raise UserError(f'a model {self.name!r} takes no glimpses: it sees the whole image at once.')
 
   def _check_glimpses(self, glimpses: Sequence[int]) -> None:
@@ -186,25 +184,20 @@ class ErrorEvaluation:
     }
 
   def add(self, batch: int, used: int, values: Mapping[str, np.ndarray]) -> None:
-    """Takes in a batch."""
     del used
     names = ('label', 'prediction', 'cross_entropy')
     self._kept[batch] = tuple(values[name][values['mask']] for name in names)
 
   def examples(self) -> int:
-    """That were classified."""
     return sum(len(labels) for labels, *_ in self._kept.values())
 
   def draws(self) -> int:
-    """Nothing is drawn."""
     return 1
 
   def done(self) -> int:
-    """One for each example."""
     return self.examples()
 
   def results(self) -> list[dict[str, Any]]:
-    """A row for each number of glimpses."""
     labels, predictions, entropies = map(np.concatenate, zip(*self._kept.values(), strict=True))
     return [
       {'glimpses': glimpses}

@@ -27,9 +27,9 @@ def confusion(labels: np.ndarray, predictions: np.ndarray, num_classes: int) -> 
 def wilson_interval(errors: int, num: int) -> tuple[float, float]:
   """The 95 % confidence interval of an error rate (Wilson 1927), good for few errors too."""
   rate, z = errors / num, _QUANTILE_95
-  centre = (rate + z**2 / (2 * num)) / (1 + z**2 / num)
+  center = (rate + z**2 / (2 * num)) / (1 + z**2 / num)
   reach = z / (1 + z**2 / num) * math.sqrt(rate * (1 - rate) / num + z**2 / (4 * num**2))
-  return max(0.0, centre - reach), min(1.0, centre + reach)
+  return max(0.0, center - reach), min(1.0, center + reach)
 
 
 def summary(labels: np.ndarray, predictions: np.ndarray, num_classes: int) -> dict[str, Any]:

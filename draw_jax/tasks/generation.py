@@ -73,7 +73,6 @@ class Generation(base.Task):
 
   @property
   def title(self) -> str:
-    """Whether there is attention, too."""
     return f'{self.name} {"with" if self.model.attention else "without"} attention'
 
   def metric_label(self, binarization: str) -> str:
@@ -94,11 +93,9 @@ class Generation(base.Task):
     """It does."""
 
   def check_looks(self) -> None:
-    """It does not."""
     raise UserError('DRAW classifies nothing: the figure reconstructions shows where it reads.')
 
   def with_latents(self, params, num: int):
-    """See `DRAW.with_latents`."""
     return self.model.with_latents(params, num)
 
 
@@ -163,23 +160,18 @@ class BoundEvaluation:
     self._kept[batch] = after, sums
 
   def examples(self) -> int:
-    """Whose bounds there are."""
     return sum(len(kept[0].bound.mean) for kept, _ in self._kept.values())
 
   def draws(self) -> int:
-    """The fewest of any batch."""
     return min(kept[0].bound.count for kept, _ in self._kept.values())
 
   def done(self) -> int:
-    """Draws of all examples together."""
     return sum(kept[0].bound.count * len(kept[0].bound.mean) for kept, _ in self._kept.values())
 
   def results(self) -> list[dict[str, Any]]:
-    """A row for each number of glimpses."""
     return [self._result(i, t) for i, t in enumerate(self._glimpses)]
 
   def metrics(self) -> dict[str, float]:
-    """The bound and its parts."""
     rows = self._rows(int(np.argmax(self._glimpses)))
     return {
       name: bounds.estimate([getattr(row, name) for row in rows])['mean']

@@ -15,7 +15,7 @@ from draw_jax import files, renamed
 from draw_jax.figures import grid
 from draw_jax.training.phases import Plan
 
-# An even number keeps a picture and its reconstruction side by side.
+# An even number keeps an image and its reconstruction side by side.
 _COLUMNS = 8
 _BAR = '{percentage:3.0f}%|{bar:20}| step {n_fmt}/{total_fmt} {postfix}'
 
@@ -28,7 +28,6 @@ class MetricsMean:
     self._count = count
 
   def add(self, metrics: Mapping[str, float]) -> None:
-    """Takes in the metrics of another step."""
     for name, value in metrics.items():
       self._sums[name] = self._sums.get(name, 0.0) + float(value)
     self._count += 1
@@ -45,7 +44,7 @@ class MetricsMean:
 
 
 class RunLog:
-  """Rows of numbers in metrics.jsonl, and they and pictures for TensorBoard.
+  """Rows of numbers in metrics.jsonl, and they and images for TensorBoard.
 
   A row has `split`, `step`, and numbers by name.
   """

@@ -95,12 +95,12 @@ _CHIPS = (
 
 
 class Cost(NamedTuple):
-  """Of one training step. Bytes are functions of the batch: [without it, for each picture]."""
+  """Of one training step. Bytes are functions of the batch: [without it, for each image]."""
 
   parameters: int
-  flop: dict[str, float]  # of a picture, by the type of the operands
+  flop: dict[str, float]  # of an image, by the type of the operands
   products: int
-  again: np.ndarray  # bytes of weights and pictures, read anew at each time-step
+  again: np.ndarray  # bytes of weights and images, read anew at each time-step
   state: np.ndarray  # bytes written at one time-step and read at the next
   kept: np.ndarray  # bytes of arrays over all time-steps, written and read once
   outside: np.ndarray  # bytes of the products outside of loops
@@ -175,7 +175,7 @@ def _operand_bytes(program) -> dict[tuple[int, ...], int]:
 
 
 def _bytes(variable, narrow=None) -> np.ndarray:
-  """[without the batch, for each picture]."""
+  """[without the batch, for each image]."""
   aval, narrow = variable.aval, narrow or {}
   moved = aval.size * min(aval.dtype.itemsize, narrow.get(aval.shape, aval.dtype.itemsize))
   return np.array([0, moved / _BATCH] if aval.size % _BATCH == 0 else [moved, 0])

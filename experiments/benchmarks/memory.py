@@ -27,7 +27,7 @@ _EXPERIMENTS = pathlib.Path(__file__).parents[1]
 _CASES = flags.DEFINE_multi_string(
   'cases',
   ['54,54,3,64', '54,54,3,256', '128,128,3,64', '256,256,3,64'],
-  'H,W,C of the pictures, and T.',
+  'H,W,C of the images, and T.',
 )
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', 20, 'Pictures of a step.', lower_bound=1)
 _TIME = flags.DEFINE_bool('time', True, 'Also take steps; otherwise they are only compiled.')

@@ -2,7 +2,7 @@ r"""Throughput of several processes of one core each, beside one process with al
 
     python experiments/benchmarks/scaling.py --processes=2
 
-Both train experiments/mnist.py with the same batch of random pictures, in turns. Needs Linux, where
+Both train experiments/mnist.py with the same batch of random images, in turns. Needs Linux, where
 a process can be tied to cores.
 """
 

@@ -11,8 +11,8 @@ all alike; medians are shown. Every core of a CPU is a device, as in training; a
 one call share their number, the largest that fits the batches of each. The limit is the time that
 the matrix products of the step take when they are issued back to back with the same shapes on the
 same devices. They are counted in the program of the loss and its gradient without
-rematerialisation: what a step computes twice to save memory does not make the limit longer. The
-last column is the speed of evaluation, in draws (images x samples) a second. Pictures and labels
+rematerialization: what a step computes twice to save memory does not make the limit longer. The
+last column is the speed of evaluation, in draws (images x samples) a second. Images and labels
 are random; what they show does not matter here. '-' is for what a model does not do or have.
 """
 
@@ -62,7 +62,7 @@ _TIMED = (
 CONFIGS = flags.DEFINE_list(
   'configs', [str(EXPERIMENTS / name) for name in _TIMED], 'Experiments to time.'
 )
-_SHAPE = flags.DEFINE_list('shape', None, 'H,W,C of the pictures of an experiment of your own.')
+_SHAPE = flags.DEFINE_list('shape', None, 'H,W,C of the images of an experiment of your own.')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 15, 'Of everything timed.', lower_bound=1)
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, "In place of the config's.", lower_bound=1)
 _REMAT = flags.DEFINE_enum(
@@ -72,7 +72,7 @@ _DTYPE = flags.DEFINE_enum(
   'dtype', None, layers.DTYPES, "In place of the config's, where the model has one."
 )
 _JSON = flags.DEFINE_string('json', None, 'File to write all figures to.')
-_GENERATED = 64  # pictures generated at a time, or the next multiple of the devices
+_GENERATED = 64  # images generated at a time, or the next multiple of the devices
 _SAMPLES = 20  # importance samples of an evaluation
 
 
@@ -303,7 +303,7 @@ def flop(key) -> float:
 
 
 def load(experiment: str):
-  """The config of an experiment with the flags' changes, and the shape of its pictures."""
+  """The config of an experiment with the flags' changes, and the shape of its images."""
   path, _, variant = experiment.partition(':')
   config = config_lib.from_file(experiment)
   name = pathlib.Path(path).stem

@@ -1,4 +1,4 @@
-"""The command line of every binary: its help, its slips, and its name when installed."""
+"""The command line of every command: its help, its slips, and its name when installed."""
 
 import configparser
 import json
@@ -20,7 +20,7 @@ SLIPS = {
   'draw-sample': '--output must be given',
   f'draw-train --config={ROOT}/experiments/svhn.py:small --workdir=runs': 'has no variants',
 }
-# Imports what all binaries need once, and runs each command in a copy of itself, with the
+# Imports what all commands need once, and runs each command in a copy of itself, with the
 # module started as by `python -m` or by the console script that an installer writes.
 PROGRAM = """
 import importlib, json, os, runpy, sys, traceback

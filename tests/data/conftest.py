@@ -36,7 +36,7 @@ def tiny_mnist(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny_amat(tmp_path, monkeypatch):
-  """A folder with the three .amat files: 6, 3 and 3 pictures."""
+  """A folder with the three .amat files: 6, 3 and 3 images."""
   folder = tmp_path / 'amat_files'
   folder.mkdir()
   rng = np.random.default_rng(1)
@@ -50,7 +50,7 @@ def tiny_amat(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny_cifar10(tmp_path, monkeypatch):
-  """A folder with cifar-10-batches-bin: six files of 4 pictures."""
+  """A folder with cifar-10-batches-bin: six files of 4 images."""
   folder = tmp_path / 'cifar_files'
   bins = folder / 'cifar-10-batches-bin'
   bins.mkdir(parents=True)
@@ -67,7 +67,7 @@ def tiny_cifar10(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny_svhn(tmp_path):
-  """A folder with train/ (60 pictures), test/ (4) and extra/ (40)."""
+  """A folder with train/ (60 images), test/ (4) and extra/ (40)."""
   folder = tmp_path / 'svhn_files'
   rng = np.random.default_rng(3)
   for split, count in (('train', 60), ('test', 4), ('extra', 40)):
@@ -83,7 +83,7 @@ def tiny_svhn(tmp_path):
 
 @pytest.fixture
 def tiny_svhn_archives(tiny_svhn, tmp_path, monkeypatch):
-  """The same pictures in {train,test,extra}.tar.gz, the struct last."""
+  """The same images in {train,test,extra}.tar.gz, the struct last."""
   folder = tmp_path / 'svhn_archives'
   folder.mkdir()
   for split in ('train', 'test', 'extra'):

@@ -17,7 +17,7 @@ N, B = 37, 8
 
 @pytest.fixture
 def tiny():
-  """Gray pictures whose label is their place in the split."""
+  """Gray images whose label is their place in the split."""
   rng = np.random.default_rng(0)
 
   def split(count):

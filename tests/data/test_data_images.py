@@ -1,4 +1,4 @@
-"""The user's own pictures."""
+"""The user's own images."""
 
 import struct
 
@@ -17,7 +17,7 @@ def folder(tmp_path):
   for i in range(20):
     name = f'more/{i}.png' if i % 2 else f'{i}.jpg'
     Image.new('RGB', (40, 30), (10 * i, 100, 0)).save(tmp_path / 'pictures' / name)
-  (tmp_path / 'pictures' / 'notes.txt').write_text('not a picture')
+  (tmp_path / 'pictures' / 'notes.txt').write_text('not an image')
   return tmp_path / 'pictures'
 
 
@@ -90,14 +90,14 @@ def test_photo_whose_exif_is_wrong(folder):
 
 
 def read_one(path, channels=3):
-  """The pixel [C] of a folder's only kind of picture."""
+  """The pixel [C] of a folder's only kind of image."""
   pictures = images.read_folder(path, (4, 4), channels)
   assert (pictures == pictures[0, 0, 0]).all()
   return pictures[0, 0, 0].tolist()
 
 
 @pytest.mark.parametrize('suffix', ['png', 'tif', 'pgm'])
-def test_16_bits_of_grey_are_scaled(tmp_path, suffix):
+def test_16_bits_of_gray_are_scaled(tmp_path, suffix):
   Image.fromarray(np.full((4, 4), 257 * 100 + 200, np.uint16)).save(tmp_path / f'x.{suffix}')
   assert read_one(tmp_path) == [101, 101, 101]
   assert read_one(tmp_path, 1) == [101]
@@ -141,7 +141,7 @@ def test_half_transparent(tmp_path):
   assert read_one(tmp_path) == [255, 127, 127]
 
 
-def test_opaque_pixels_keep_their_colours(tmp_path):
+def test_opaque_pixels_keep_their_colors(tmp_path):
   Image.new('RGBA', (4, 4), (10, 20, 30, 255)).save(tmp_path / 'x.png')
   assert read_one(tmp_path) == [10, 20, 30]
 
@@ -186,7 +186,7 @@ def test_bad_input(folder, tmp_path):
   refuse('needs an image_size', path=str(folder))
   refuse('pictures have 1 or 3', path=str(folder), image_size=8, channels=2)
   (tmp_path / 'empty').mkdir()
-  refuse('holds 0 pictures', path=str(tmp_path / 'empty'), image_size=8)
+  refuse('holds 0 images', path=str(tmp_path / 'empty'), image_size=8)
   refuse('it must hold one', path=array('two.npz', {'a': np.zeros(1), 'b': np.zeros(1)}))
   refuse('has the shape', path=array('flat.npz', {'a': np.zeros((4, 9))}))
   refuse('has the shape', path=array('none.npz', {'a': np.zeros((0, 4, 4), int)}))

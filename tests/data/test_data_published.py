@@ -63,7 +63,7 @@ def test_cifar10(tiny_cifar10, tmp_path, archived):
     folder.rmdir()
   builder = preparation.prepare(cifar10.DrawCifar10, str(tmp_path / 'data'), str(tiny_cifar10))
   assert builder.info.splits['train'].num_examples == 20
-  second = builder.as_data_source('train')[5]  # the second picture of data_batch_2
+  second = builder.as_data_source('train')[5]  # the second image of data_batch_2
   raw = np.frombuffer(contents['data_batch_2.bin'], np.uint8)[3073:6146]
   assert second['label'] == raw[0]
   assert second['image'][3, 7, 2] == raw[1 + 2 * 1024 + 3 * 32 + 7]  # row 3, column 7, blue

@@ -57,7 +57,7 @@ def test_mnist_and_what_is_made_of_it(data_dir, raw_data):
     dataset = data.open_dataset(name, data_dir=data_dir)
     assert dataset.image_shape == shape
     assert dataset.num_examples('test') == 10_000
-  # Of cluttered_mnist, the pictures that results in README.md are about.
+  # Of cluttered_mnist, the images that results in README.md are about.
   digest = hashlib.sha256()
   for batch in dataset.eval_batches('test', 100):
     digest.update(batch['image'].tobytes())

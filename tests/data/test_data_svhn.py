@@ -107,7 +107,7 @@ def test_struct_that_lacks_a_box(tiny_svhn, tmp_path, lacking):
 def test_box_outside_the_picture(tiny_svhn, tmp_path):
   boxes = {f'{i}.png': [digit(500, 8, 10, 20)] for i in range(1, 5)}
   write_struct(tiny_svhn / 'test' / 'digitStruct.mat', boxes)
-  refuse(tiny_svhn, tmp_path, 'boxes lie outside the picture')
+  refuse(tiny_svhn, tmp_path, 'boxes lie outside the image')
 
 
 def test_struct_that_is_not_hdf5(tiny_svhn, tmp_path):

@@ -49,9 +49,9 @@ def test_crops():
   ]
   for axis in np.transpose(corners):
     assert_uniform(axis, 11)
-  centre = svhn.patches(None, False)({'image': image}, None)['image']
-  assert centre.shape == (54, 54, 1)
-  assert centre[0, 0, 0] == 5 * 64 + 5
+  center = svhn.patches(None, False)({'image': image}, None)['image']
+  assert center.shape == (54, 54, 1)
+  assert center[0, 0, 0] == 5 * 64 + 5
 
 
 def test_two_digits_are_placed_uniformly():

@@ -31,7 +31,7 @@ def devices(sizes, cores, **environment):
   ('sizes', 'cores', 'expected'),
   [
     ([100, 200], 2, 2),  # one for each core
-    ([100, 200], 8, 4),  # 5 divide both, but leave one 20 pictures
+    ([100, 200], 8, 4),  # 5 divide both, but leave one 20 images
     ([99, 200], 2, 1),  # no even share
     ([16, 200], 2, 1),  # too small to be divided
   ],

@@ -97,7 +97,7 @@ def quadrature(points):
 
 
 def exact(task, params, x, points):
-  """By numerical integration, for each of N pictures: -log p(x), Eq. 12, and Var[w] / p(x)^2."""
+  """By numerical integration, for each of N images: -log p(x), Eq. 12, and Var[w] / p(x)^2."""
   model, variables = task.model, {'params': params}
   z, log_weights = quadrature(points)
   latents = jnp.asarray(z.T[..., None], jnp.float32)  # [T, points^2, 1]
@@ -307,7 +307,7 @@ def test_stopped_before_any_figure(reference):
 
 
 class Guess(classification.GlimpseClassification):
-  """A classifier that guesses from a picture's first pixel, time and noise."""
+  """A classifier that guesses from an image's first pixel, time and noise."""
 
   def noise(self, key, num, glimpses):
     return jax.random.uniform(key, (glimpses, num))

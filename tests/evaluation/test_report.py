@@ -44,7 +44,7 @@ def describe(name='binarized_mnist', binarization='fixed', split='test', **more)
   return report.describe(model, dataset, options, measured, **source)
 
 
-def test_every_figure_is_labelled():
+def test_every_figure_is_labeled():
   text = report.table(describe())
   for label in (
     'binarized_mnist, binarization fixed, split test, 10,000 of 10,000 images',
@@ -69,7 +69,7 @@ def test_the_latents_in_use_come_first():
   assert lines[lines.index(title) + 1] == '3.50 0.75 0.12'
 
 
-def test_a_model_in_a_file_is_labelled_with_its_hash():
+def test_a_model_in_a_file_is_labeled_with_its_hash():
   result = describe(source={'file': 'mnist'}, sha256='0123456789abcdef')
   assert 'draw with attention, mnist (sha256 01234567), step 500, EMA, ' in report.table(result)
   assert (result['model_file'], result['workdir']) == ('mnist', None)

@@ -11,7 +11,7 @@ PAGE = support.ROOT / 'docs' / 'accelerators.md'
 
 
 def worker() -> None:
-  """Prints what is counted in a program of a loop and a product, for 100 pictures."""
+  """Prints what is counted in a program of a loop and a product, for 100 images."""
   sys.path.insert(0, str(BENCHMARKS))
   import accelerators as script
   import jax
@@ -43,7 +43,7 @@ def python(*arguments) -> str:
 
 
 def test_what_is_counted():
-  """Bytes without the batch, and those of each picture."""
+  """Bytes without the batch, and those of each image."""
   assert json.loads(python(__file__)) == {
     'again': [3 * 25 * 2, 0],  # the matrix, in bfloat16
     'state': [0, 3 * 2 * 5 * 4],

@@ -93,7 +93,7 @@ def run(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny_model(tmp_path_factory):
-  """The file of a network that was never trained, for pictures of 28 x 28."""
+  """The file of a network that was never trained, for images of 28 x 28."""
   config = config_lib.default()
   config.model.update(glimpses=3, hidden=8, latent=4)
   task = tasks.create(config.model, (28, 28, 1), None)

@@ -48,7 +48,7 @@ def test_every_figure_is_made(run, workdir, tmp_path, monkeypatch):
     assert arrays['read_stride'].shape == arrays['kl'].shape == (3, 2)
 
 
-def test_neighbours_are_searched_in_the_whole_training_set(run):
+def test_neighbors_are_searched_in_the_whole_training_set(run):
   assert sum(len(chunk) for chunk in run.training_images(7)) == run.dataset.num_examples('train')
 
 
@@ -68,7 +68,7 @@ def test_what_needs_no_data_is_made_without_them(run, tmp_path, capsys):
   gallery.make_samples(alone, options)
   gallery.make_player(alone, options)
   words = capsys.readouterr().out
-  assert 'without nearest neighbours' in words and 'without reconstructions' in words
+  assert 'without nearest neighbors' in words and 'without reconstructions' in words
   assert (tmp_path / 'out' / 'samples.png').exists()
   assert (tmp_path / 'out' / 'player.html').exists()
   for make in (gallery.make_reconstructions, gallery.make_curves):
@@ -89,8 +89,8 @@ def test_an_own_picture_is_read_as_those_of_a_folder(run, tmp_path, monkeypatch)
     return gallery._picture(run, gallery.FigureOptions(tmp_path, image=str(tmp_path / 'x.png')))
 
   assert (show(Image.new('RGBA', (8, 6), (9, 9, 9, 0))) == 255).all()
-  grey = np.full((6, 8), 257 * 100, np.uint16)
-  np.testing.assert_array_equal(show(Image.fromarray(grey)), np.full((6, 8, 3), 100))
+  gray = np.full((6, 8), 257 * 100, np.uint16)
+  np.testing.assert_array_equal(show(Image.fromarray(gray)), np.full((6, 8, 3), 100))
   monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 10)
   with pytest.raises(UserError, match=r'--image=.*x\.png cannot be read'):
     show(Image.new('L', (8, 6)))

@@ -30,7 +30,7 @@ def test_enlarges_pixels_but_not_the_padding():
   assert sheet.shape == (2 * 11 + 1, 2 * 16 + 1, 3)
 
 
-def test_floats_bytes_gray_and_colour_agree():
+def test_floats_bytes_gray_and_color_agree():
   images = np.random.default_rng(0).random((3, 4, 5, 3))
   as_bytes = np.round(255 * images).astype(np.uint8)
   np.testing.assert_array_equal(grid.rgb(images), as_bytes)

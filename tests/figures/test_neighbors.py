@@ -44,7 +44,7 @@ def test_the_first_of_equal_ones_is_taken_across_chunks():
   assert (index, distance) == ([0], [0])
 
 
-def test_grid_has_a_column_of_neighbours():
+def test_grid_has_a_column_of_neighbors():
   images = np.zeros((6, 8, 8, 1))
   plain = neighbors.samples(images, 3)
   beside = neighbors.samples(images, 3, np.ones((2, 8, 8, 1)))

@@ -17,7 +17,7 @@ def window(x, y, sigma=1.0, stride=2.0):
 
 
 @pytest.mark.parametrize('size', [1, 2, 5])
-def test_corners_are_half_a_grid_from_the_centre_on_a_picture_that_is_not_square(size):
+def test_corners_are_half_a_grid_from_the_center_on_a_picture_that_is_not_square(size):
   shown = windows.rectangles(window(17.5, 8.0, stride=1.5), size, HEIGHT, WIDTH)
   half = (size - 1) / 2 * 1.5
   assert (shown.left, shown.right) == (17.5 - half, 17.5 + half)

@@ -6,7 +6,7 @@ import subprocess
 from training_support import ROOT
 
 LAUNCH = ROOT / 'launch'
-# As far as the training binary goes until its processes have found each other.
+# As far as the training command goes until its processes have found each other.
 JOIN = """
 import json, os, sys, jax
 from absl import flags

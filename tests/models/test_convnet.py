@@ -8,7 +8,7 @@ from draw_jax.models.convnet import Convnet
 
 
 def classify_one(model, params, x):
-  """One picture, with a filter at a time at a place at a time."""
+  """One image, with a filter at a time at a place at a time."""
   k, stride = model.filter_size, model.stride
   height, width, _ = x.shape
   layer = params['convolution']

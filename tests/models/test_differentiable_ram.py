@@ -15,7 +15,7 @@ B, T, D, K = 3, 4, 5, 4
 
 CASES = {
   'oblong': {'image_shape': (5, 7, 1), 'read_size': 3},
-  'colour': {'image_shape': (6, 4, 3), 'read_size': 2},
+  'color': {'image_shape': (6, 4, 3), 'read_size': 2},
   'one filter': {'image_shape': (4, 4, 2), 'read_size': 1},
 }
 
@@ -52,7 +52,7 @@ def look(model, params, x, glimpses=T):
 
 
 def classify_one(params, x, size, steps):
-  """Section 4.1 for one picture, from the paper's equations: logits, windows and glimpses."""
+  """Section 4.1 for one image, from the paper's equations: logits, windows and glimpses."""
   x = np.array(x, np.float64)
   h, c = reference.initial(params['core'], 'h', 'c')
   windows, glimpses = [], []
@@ -79,9 +79,9 @@ def test_forward_pass_agrees_with_the_equations(case, dtype):
       assert_close(value, right, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize('case', ['oblong', 'colour'])
+@pytest.mark.parametrize('case', ['oblong', 'color'])
 def test_gradients_agree_with_finite_differences(case):
-  """Of the cross-entropy and of all results, by every parameter and the pictures."""
+  """Of the cross-entropy and of all results, by every parameter and the images."""
   with jax.enable_x64(True):
     model = build(case, 'float64')
     given = random_params(model), pictures(model)
@@ -113,7 +113,7 @@ def test_gradients_agree_with_finite_differences(case):
 
 
 def test_each_glimpse_is_placed_by_the_step_before():
-  """The first window knows nothing of the picture; the others do."""
+  """The first window knows nothing of the image; the others do."""
   model = build()
   params, x = random_params(model), pictures(model)
   _, trace = look(model, params, x)
@@ -140,7 +140,7 @@ def gradients(model, params, x):
   return ravel_pytree(jax.jit(jax.grad(loss), compiler_options=FAST)(params))[0]
 
 
-def test_rematerialisation_changes_nothing():
+def test_rematerialization_changes_nothing():
   with jax.enable_x64(True):
     model = build(param_dtype='float64', remat='none')
     params, x = random_params(model), pictures(model)
@@ -197,7 +197,7 @@ SIDE, SQUARE = 20, 8
 
 
 def squares(key, num):
-  """A dim square at a random place, one half of it bright: picture, which half, middle."""
+  """A dim square at a random place, one half of it bright: image, which half, middle."""
   half_key, place_key = jax.random.split(key)
   half = jax.random.randint(half_key, (num,), 0, 4)
   low, high = SQUARE / 2 - 0.5, SIDE - SQUARE / 2 - 0.5

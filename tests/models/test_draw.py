@@ -97,7 +97,7 @@ def weighed(model, unravel, flat, weights):
 
 @pytest.mark.parametrize('case', BOTH_KINDS)
 def test_gradients_agree_with_finite_differences(case):
-  """Of the loss and of all results, by every parameter, the pictures and the noise."""
+  """Of the loss and of all results, by every parameter, the images and the noise."""
   with jax.enable_x64(True):
     model = build(case, 'float64')
     given = random_params(model), *inputs(model)
@@ -239,7 +239,7 @@ def started(start):
   ],
 )
 def test_first_windows(start, read, write):
-  """In the middle of the picture, with the variance and the stride asked for."""
+  """In the middle of the image, with the variance and the stride asked for."""
   model = draw_jax.DRAW((20, 28, 1), hidden=D, latent=Z)
   params = edit(started(start), 'write_window', 'kernel', to=np.zeros_like)
   out = infer(model, params, *inputs(model))
@@ -276,7 +276,7 @@ def test_first_parameters(start, forget, scale, glimpse_fan_in, write):
 
 
 def test_start_canvas_at_gives_the_mean_of_the_first_canvas():
-  model = build('colour')
+  model = build('color')
   picture = np.random.default_rng(0).uniform(0.02, 0.98, model.image_shape)
   picture[0, 0], picture[1, 1] = 0, 1
   params = mute(model.start_canvas_at(random_params(model), picture))
@@ -353,7 +353,7 @@ def test_a_trace_costs_nothing_unless_asked_for(case):
 
 
 def test_pictures_of_a_canvas():
-  model = build('colour')
+  model = build('color')
   canvas = jnp.linspace(-5, 5, B * 6 * 4 * 3).reshape(B, 6, 4, 3)
   apply = functools.partial(model.apply, {'params': random_params(model)}, canvas)
   np.testing.assert_allclose(apply(method='mean'), 1 / (1 + np.exp(-canvas)), rtol=1e-5)

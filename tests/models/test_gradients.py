@@ -39,7 +39,7 @@ def kept(case):
 
 @pytest.mark.parametrize('remat', sorted({*REMAT} - {'none'}))
 @pytest.mark.parametrize('case', BOTH_KINDS)
-def test_rematerialisation_changes_nothing(case, remat):
+def test_rematerialization_changes_nothing(case, remat):
   with jax.enable_x64(True):
     model, given, expected = kept(case)
     assert_close(loss_and_gradients(model.clone(remat=remat), *given), expected, 1e-10)

@@ -50,7 +50,7 @@ def exploring(model):
 
 
 def sensor_one(x, location, size, scales):
-  """The patches of one picture, pixel by pixel."""
+  """The patches of one image, pixel by pixel."""
   height, width, channels = x.shape
   middle = [
     round((min(max(v, -1), 1) + 1) / 2 * n) for v, n in zip(location, (width, height), strict=True)
@@ -69,7 +69,7 @@ def sensor_one(x, location, size, scales):
 
 @pytest.mark.parametrize('size,scales', [(3, 1), (2, 3), (4, 2), (1, 4)])
 def test_sensor_agrees_with_loops(size, scales):
-  """On oblong pictures of two channels, at corners, outside and anywhere."""
+  """On oblong images of two channels, at corners, outside and anywhere."""
   rng = np.random.default_rng(0)
   x = rng.uniform(size=(12, 7, 10, 2)).astype(np.float32)
   location = rng.uniform(-1.1, 1.1, size=(12, 2)).astype(np.float32)
@@ -80,7 +80,7 @@ def test_sensor_agrees_with_loops(size, scales):
 
 
 def test_a_patch_is_a_part_of_the_picture():
-  """At the centre of a picture the smallest patch is cut out; the widest is all of it."""
+  """At the center of an image the smallest patch is cut out; the widest is all of it."""
   x = np.arange(64, dtype=np.float32).reshape(1, 8, 8, 1)
   small, whole = ram.sensor(x, np.zeros((1, 2), np.float32), 4, 2)[0, ..., 0]
   np.testing.assert_array_equal(small, x[0, 2:6, 2:6, 0])
@@ -88,7 +88,7 @@ def test_a_patch_is_a_part_of_the_picture():
 
 
 def test_sensor_where_nearly_all_is_outside():
-  """At points far away and at halves between two corners; patches wider than the picture."""
+  """At points far away and at halves between two corners; patches wider than the image."""
   axis = [-np.inf, -1e30, -1, -1 + 1 / 5, 0, 1 / 3, 1 - 1 / 5, 1, 1e30, np.inf]
   location = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2).astype(np.float32)
   x = np.random.default_rng(0).integers(0, 256, (len(location), 3, 5, 3), np.uint8)
@@ -137,7 +137,7 @@ def relu(values):
 
 
 def explore_one(model, params, x, noise):
-  """Mnih et al. (2014), one picture: logits, points, means, log-densities, baselines."""
+  """Mnih et al. (2014), one image: logits, points, means, log-densities, baselines."""
   (h,) = reference.initial(params['core'], 'h')
   steps = []
   for noise_t in noise:
@@ -190,7 +190,7 @@ def test_without_noise_it_looks_where_the_means_are():
   terms = exploring(model)({'params': params}, x, np.zeros((T, B, 2), np.float32))
   np.testing.assert_array_equal(terms.location, terms.mean)
   assert_close(logits, terms.logits, 1e-6)
-  # The frame is that of the smallest patch: a patch of 3 pixels in a picture 9 wide, 6 high.
+  # The frame is that of the smallest patch: a patch of 3 pixels in an image 9 wide, 6 high.
   for axis, length in enumerate((9, 6)):
     middle = np.round((np.clip(terms.mean[..., axis], -1, 1) + 1) / 2 * length)
     np.testing.assert_array_equal(trace.window[axis], middle)  # of pixels -1, 0 and 1 from there

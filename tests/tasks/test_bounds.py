@@ -77,13 +77,13 @@ def test_standard_errors_are_those_of_repeated_experiments():
   num, draws, repeats = 40, 6, 2000
   spread = rng.uniform(0.5, 3, size=(num, 1))  # some images are noisier than others
 
-  def experiment(centres):
-    values = centres + spread * rng.normal(size=(num, draws))
+  def experiment(centers):
+    values = centers + spread * rng.normal(size=(num, draws))
     # In two parts of unequal size, as the last batch of a split is.
     return bounds.estimate([bounds.Moments().add(values[:25]), bounds.Moments().add(values[25:])])
 
-  centres = rng.normal(0, 4, size=(num, 1))
-  same_images = [experiment(centres) for _ in range(repeats)]
+  centers = rng.normal(0, 4, size=(num, 1))
+  same_images = [experiment(centers) for _ in range(repeats)]
   other_images = [experiment(rng.normal(0, 4, size=(num, 1))) for _ in range(repeats)]
 
   def actual(results):

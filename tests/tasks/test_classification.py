@@ -30,8 +30,8 @@ SECTIONS = {
 }
 
 
-def labelled(**unused) -> Dataset:
-  """80 pictures of four classes: which quarter is bright."""
+def labeled(**unused) -> Dataset:
+  """80 images of four classes: which quarter is bright."""
   rng = np.random.default_rng(0)
   labels = rng.integers(0, 4, 80).astype(np.int32)
   images = rng.integers(0, 100, (80, *SHAPE), np.uint8)
@@ -59,8 +59,8 @@ def tiny_config(name: str, num_steps: int):
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch):
-  """The pictures in place of a dataset on disk, and a cache: compiling takes most of the time."""
-  monkeypatch.setattr(data, 'open_dataset', labelled)
+  """The images in place of a dataset on disk, and a cache: compiling takes most of the time."""
+  monkeypatch.setattr(data, 'open_dataset', labeled)
   old = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
   jax.config.update('jax_compilation_cache_dir', str(support.CACHE))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
@@ -128,7 +128,7 @@ def test_a_task_has_all_that_is_asked_of_it(name):
   config = tiny_config(name, 1)
   task = tasks.create(config.model, SHAPE, 4)
   assert task.model == task.model.clone(num_classes=4, **SECTIONS[name])
-  batch = next(labelled().eval_batches('valid', 3))
+  batch = next(labeled().eval_batches('valid', 3))
   glimpses = config.model.glimpses
 
   def everything():
@@ -159,7 +159,7 @@ def test_scores_from_their_definition():
 
 
 def test_frames_are_where_the_outermost_filters_are():
-  """A grid of 3 x 3 with a stride of 2 around row 4, column 3; and one larger than the picture."""
+  """A grid of 3 x 3 with a stride of 2 around row 4, column 3; and one larger than the image."""
   window = Window(*(np.array(a) for a in ([3.0, 3.0], [4.0, 4.0], [1, 1], [2.0, 99.0], [1, 1])))
   one, other = jax.jit(framed, static_argnums=2)(np.full((2, 9, 8, 1), 0.25), window, 3)
   frame = np.zeros((9, 8), bool)
@@ -167,7 +167,7 @@ def test_frames_are_where_the_outermost_filters_are():
   frame[3:6, 2:5] = False
   np.testing.assert_array_equal((one != 0.25).any(-1), frame)
   assert (one[frame][:, 1] > one[frame][:, 0]).all()  # green
-  edge = np.ones((9, 8), bool)  # where filters outside the picture act
+  edge = np.ones((9, 8), bool)  # where filters outside the image act
   edge[1:-1, 1:-1] = False
   np.testing.assert_array_equal((other != 0.25).any(-1), edge)
 

@@ -279,7 +279,7 @@ def test_a_trained_model_of_another_network_is_refused(config, tmp_path, trained
 
 
 def test_a_trained_model_that_saw_held_out_pictures(config, tmp_path, trained, capfd):
-  """Of the same data with another number of pictures it is refused, of other data noted."""
+  """Of the same data with another number of images it is refused, of other data noted."""
   config.train.start_from = trained
   images = np.load(config.data.path)
   np.save(config.data.path, images[:-20])

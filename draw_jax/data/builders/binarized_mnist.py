@@ -1,4 +1,4 @@
-"""The fixed binarisation of MNIST (Salakhutdinov & Murray 2008), 50,000 / 10,000 / 10,000."""
+"""The fixed binarization of MNIST (Salakhutdinov & Murray 2008), 50,000 / 10,000 / 10,000."""
 
 import pathlib
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ class DrawBinarizedMnist(published.PublishedBuilder):
 
 
 def parse_amat(path: pathlib.Path) -> np.ndarray:
-  """Parses a text of one picture a line, its pixels row by row as 0 or 1.
+  """Parses a text of one image a line, its pixels row by row as 0 or 1.
 
   Returns:
     uint8 [N, 28, 28, 1], 0 or 255.

@@ -1,4 +1,4 @@
-"""CIFAR-10: 32 x 32 colour pictures, 45,000 / 5,000 / 10,000, from the binary version."""
+"""CIFAR-10: 32 x 32 color images, 45,000 / 5,000 / 10,000, from the binary version."""
 
 import pathlib
 import tarfile
@@ -22,7 +22,7 @@ class DrawCifar10(published.PublishedBuilder):
   dataset = 'cifar10'
   page = 'https://www.cs.toronto.edu/~kriz/cifar.html'
   image_shape = (32, 32, 3)
-  labelled = True
+  labeled = True
   files = (
     published.PublishedFile(
       'https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz',
@@ -86,7 +86,7 @@ def _examples(records: np.ndarray) -> Iterable[tuple[int, sources.Example]]:
 
 
 def load(data_dir: str | None) -> dict[str, sources.Source]:
-  """Returns the pictures; the last 5,000 of the published training split are for validation."""
+  """Returns the images; the last 5,000 of the published training split are for validation."""
   return preparation.load(
     DrawCifar10,
     data_dir,

@@ -28,7 +28,7 @@ class DrawMnist(published.PublishedBuilder):
   dataset = 'mnist'
   page = 'http://yann.lecun.com/exdb/mnist'
   image_shape = (28, 28, 1)
-  labelled = True
+  labeled = True
   content = _CONTENT
   files = (
     published.PublishedFile(

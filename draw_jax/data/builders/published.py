@@ -42,7 +42,6 @@ class PublishedFile:
 
   @property
   def name(self) -> str:
-    """The file's own name."""
     return self.url.rpartition('/')[2]
 
 
@@ -57,7 +56,7 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   page: str  # the publisher's page
   files: tuple[PublishedFile, ...]
   image_shape: tuple[int, int, int]
-  labelled: bool = False
+  labeled: bool = False
   ordered: bool = True  # whether `read` always yields in the same order
 
   def __init__(self, *, data_dir: str | None = None, manual_dir: str | None = None, **kwargs: Any):
@@ -108,7 +107,7 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     features = {
       'image': tfds.features.Tensor(shape=self.image_shape, dtype=np.uint8, encoding='bytes')
     }
-    if self.labelled:
+    if self.labeled:
       features['label'] = tfds.features.Scalar(dtype=np.int32)
     return tfds.core.DatasetInfo(
       builder=self,

@@ -18,7 +18,7 @@ from draw_jax.errors import UserError
 _URL = 'http://ufldl.stanford.edu/housenumbers/'
 _SIZE = 64
 _WIDEN = 0.3  # of the digits' common box, half on each side
-_HELD_OUT, _SEED = 0.02, 64  # of the training pictures, for validation
+_HELD_OUT, _SEED = 0.02, 64  # of the training images, for validation
 _STRUCT = 'digitStruct.mat'
 
 
@@ -28,7 +28,7 @@ class DrawSvhn(published.PublishedBuilder):
   dataset = 'svhn'
   page = _URL
   image_shape = (_SIZE, _SIZE, 3)
-  ordered = False  # an archive and a folder list the pictures in different orders
+  ordered = False  # an archive and a folder list the images in different orders
   files = (
     published.PublishedFile(
       _URL + 'train.tar.gz',
@@ -60,7 +60,7 @@ class DrawSvhn(published.PublishedBuilder):
 
 
 def _examples(path: pathlib.Path) -> Iterator[tuple[str, sources.Example]]:
-  """Yields (name, example) for the pictures of a folder or an archive."""
+  """Yields (name, example) for the images of a folder or an archive."""
   boxes = read_boxes(path / _STRUCT, _read_struct(path))
   for name, stream in _open_pictures(path):
     if name not in boxes:
@@ -109,7 +109,7 @@ def read_boxes(path: pathlib.Path, content: bytes) -> dict[str, np.ndarray]:
     content: of the file.
 
   Returns:
-    By the picture's name, float [4, digits]: left, top, width and height of each digit.
+    By the image's name, float [4, digits]: left, top, width and height of each digit.
   """
   boxes = {}
   try:
@@ -146,18 +146,18 @@ def _follow(file: h5py.File, reference: h5py.Reference) -> np.ndarray:
 
 
 def _read_column(data: h5py.h5d.DatasetID) -> np.ndarray:
-  # There are a dozen of these a picture, and h5py's comfortable interface takes thrice as long.
+  # There are a dozen of these an image, and h5py's comfortable interface takes thrice as long.
   values = np.empty(data.shape, data.dtype)
   data.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
   return values[:, 0]
 
 
 def cut(path: pathlib.Path, stream: BinaryIO, boxes: np.ndarray) -> np.ndarray:
-  """Cuts a picture to its digits' common box, widened by 30 %, at 64 x 64.
+  """Cuts an image to its digits' common box, widened by 30 %, at 64 x 64.
 
   Args:
     path: for messages.
-    stream: the picture.
+    stream: the image.
     boxes: float [4, digits]: left, top, width and height of each digit.
 
   Returns:
@@ -173,7 +173,7 @@ def cut(path: pathlib.Path, stream: BinaryIO, boxes: np.ndarray) -> np.ndarray:
   start = np.maximum(start - margin, 0)
   stop = np.minimum(stop + margin, picture.size)
   if (start >= stop).any():
-    raise UserError(f"{path}: its digits' boxes lie outside the picture: get it again")
+    raise UserError(f"{path}: its digits' boxes lie outside the image: get it again")
   return np.asarray(picture.resize((_SIZE, _SIZE), Image.Resampling.BILINEAR, (*start, *stop)))
 
 
