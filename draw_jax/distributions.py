@@ -9,8 +9,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from draw_jax import gradients
-
 # Probabilities are kept this far from 0 and 1 before a logit is taken of them.
 _MARGIN = 0.01
 
@@ -92,7 +90,7 @@ OUTPUTS = {
   'bernoulli': Output(
     channels=1,
     log_prob=bernoulli_log_prob,
-    mean=gradients.sigmoid,
+    mean=jax.nn.sigmoid,
     sample=_bernoulli_sample,
     from_mean=_bernoulli_from_mean,
   ),

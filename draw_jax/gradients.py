@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 PRODUCT = 'product'  # name of tapped products, for the policies of `jax.checkpoint`
-VALUE = 'value'  # name of what `sigmoid` and `tanh` give
 
 
 def tap(layers, steps: int, num: int, dtype=None):
@@ -134,25 +133,3 @@ def _limited_backward(norm, kept, change):
 
 
 _limited.defvjp(_limited_forward, _limited_backward)
-
-
-def _from_value(function, slope):
-  """A function whose derivative is made from its value, which has a name to be kept by.
-
-  Where the name is on the value alone, the derivative still asks for the argument.
-  """
-
-  @jax.custom_jvp
-  def named(x):
-    return checkpoint_name(function(x), VALUE)
-
-  @named.defjvp
-  def _(primals, tangents):
-    y = checkpoint_name(function(*primals), VALUE)
-    return y, tangents[0] * slope(y)
-
-  return named
-
-
-sigmoid = _from_value(jax.nn.sigmoid, lambda y: y * (1 - y))
-tanh = _from_value(jnp.tanh, lambda y: 1 - y * y)

@@ -61,7 +61,7 @@ def _products(step, layers, state, xs: jax.Array, dtype, unroll: int):
   policies = jax.checkpoint_policies
   policy = policies.save_from_both_policies(
     policies.dots_with_no_batch_dims_saveable,
-    policies.save_only_these_names(gradients.PRODUCT, gradients.VALUE),
+    policies.save_only_these_names(gradients.PRODUCT),
   )
 
   def tapped(state, inputs):

@@ -137,7 +137,7 @@ def load(name: str, dtype: str) -> Case:
   return Case(config, prepared.task, prepared.train_step(), state)
 
 
-# Networks that leave no choice of a type have float32.
+# The network that leaves no choice of a type has float32.
 TYPED = [name for name in SHAPES if 'convolutional' not in name]
 CASES = [(name, 'float32') for name in SHAPES] + [(name, 'bfloat16') for name in TYPED]
 every_case = pytest.mark.parametrize(('name', 'dtype'), CASES)
@@ -155,7 +155,9 @@ def test_training(name, dtype):
   program = lower(case.train_step, case.state, case.batch('train'))
   check(program, dtype, reductions=1)
   assert program.donated == len(jax.tree.leaves(case.state))
-  assert bool(program.named('stablehlo.while')) == (case.task.model.glimpses > 1)
+  # The glimpses of RAM are written out in a row.
+  loops = case.task.model.glimpses > 1 and 'ram_' not in name
+  assert bool(program.named('stablehlo.while')) == loops
 
 
 @every_case
