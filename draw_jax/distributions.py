@@ -84,6 +84,7 @@ class Output(NamedTuple):
   mean: Callable[[jax.Array], jax.Array]  # canvas -> [..., H, W, C] in [0, 1]
   sample: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, key -> [..., H, W, C]
   from_mean: Callable[[jax.Array], jax.Array]  # image in [0, 1] -> canvas of that mean
+  binary: bool = False  # whether it is a distribution of binary pixels only
 
 
 OUTPUTS = {
@@ -93,6 +94,7 @@ OUTPUTS = {
     mean=jax.nn.sigmoid,
     sample=_bernoulli_sample,
     from_mean=_bernoulli_from_mean,
+    binary=True,
   ),
 }
 
@@ -103,4 +105,4 @@ def is_likelihood(output: str, binarization: str) -> bool:
   The Bernoulli distribution is one of binary pixels only: intensities have a
   cross-entropy under it, as the paper uses it, and no likelihood.
   """
-  return output != 'bernoulli' or binarization != 'none'
+  return not OUTPUTS[output].binary or binarization != 'none'

@@ -18,6 +18,10 @@ import draw_jax
 from draw_jax import config as config_lib
 from draw_jax import data, distributions, sweeps
 from draw_jax.data import registry
+from draw_jax.errors import UserError
+from draw_jax.figures import passes
+from draw_jax.tasks import registry as models
+from draw_jax.training import optimizer, setup
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -84,6 +88,38 @@ def example(containing: str) -> dict:
   return names
 
 
+def test_contributing_a_model(monkeypatch):
+  """DRAW with another prior: config, checks, training, evaluation and images."""
+  monkeypatch.setattr(models, 'MODELS', dict(models.MODELS))
+  example('class MovingPrior')
+  config = config_lib.default()
+  config.model = config_lib.model_section('draw_moving_prior', glimpses=2, hidden=4, latent=2)
+  config_lib.validate(config)
+  config.train.batch_size, config.train.kl_warmup_steps, config.model.gain = 2, 0, 1.0
+  prepared = setup.make(config, (6, 6, 1))
+  state = prepared.init()(np.full((6, 6, 1), 0.3, np.float32))
+  assert state.params['prior']['kernel'].shape == (4, 4)
+  before = np.asarray(state.params['prior']['kernel'])
+  batch = {'image': np.full((2, 6, 6, 1), 255, np.uint8)}
+  state, numbers = prepared.train_step()(state, batch)
+  assert np.isfinite(float(numbers['bound']))
+  assert np.abs(before - state.params['prior']['kernel']).max() > 0
+  drawn = passes.generate(prepared.task.model, state.params, 3, seed=0)
+  assert drawn.images.shape == (2, 3, 6, 6, 1)
+  config.model.gain = -1.0
+  with pytest.raises(UserError, match=r'model\.gain=-1\.0 must be a number at least 0'):
+    config_lib.validate(config)
+
+
+def test_contributing_an_optimizer():
+  config = example("'lion'")['get_config']()
+  config_lib.validate(config)
+  transform = optimizer.create(config.optimizer, lambda step: 0.1)
+  params = {'kernel': np.ones((2, 2), np.float32)}
+  updates, _ = transform.update({'kernel': params['kernel'] * 3}, transform.init(params), params)
+  np.testing.assert_allclose(updates['kernel'], -0.1, rtol=1e-6)
+
+
 def test_contributing_a_dataset(monkeypatch):
   spec = example('SPEC')['SPEC']
   monkeypatch.setitem(registry._SPECS, spec.name, spec)
@@ -93,10 +129,18 @@ def test_contributing_a_dataset(monkeypatch):
   for image, size in zip(batch['image'][..., 0], batch['label'] + 1, strict=True):
     assert image[0, 0] == image[size - 1, 0] == image[size, size] == 0
     assert image[0, size] == image[size, 0] == 255
+  # Its option is a field of every config, and a flag.
+  few = data.open_dataset('checkers', largest=2)
+  assert set(next(few.train_batches(50, seed=0))['label']) == {0, 1}
+  config = config_lib.default()
+  config.data.largest = 9
+  with pytest.raises(UserError, match=r'data\.largest=9 must be a number at least 1 and at most 4'):
+    config_lib.validate(config)
+  assert registry.takers('largest') == ['checkers']
 
 
 def test_contributing_an_experiment():
-  names = example('get_config')
+  names = example('get_sweep')
   config = names['get_config']('no_attention')
   config_lib.validate(config)
   assert not config.model.attention

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from draw_jax import gradients
 from draw_jax.errors import UserError
+from draw_jax.models import gradients
 
 DTYPES = ('float32', 'bfloat16')  # in which matrices are multiplied
 

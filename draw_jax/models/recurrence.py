@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from draw_jax import gradients
+from draw_jax.models import gradients
 
 # What the backward pass finds in memory and what it computes again. The loss and
 # its gradients are the same with all of them.

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from model_support import BOTH_KINDS, FAST, build, infer, inputs, random_params
 from reference import assert_close
 
-from draw_jax import gradients
+from draw_jax.models import gradients
 from draw_jax.models.recurrence import REMAT
 
 
