@@ -7,8 +7,8 @@ image with the same filters transposed.
 Shapes here and in the whole package:
 
     B  examples of a batch           H, W  height and width of an image
-    T  time-steps                    C     channels of an image
-    N  filters along one side        Z     latent variables of one step
+    T  glimpses                      C     channels of an image
+    N  filters along one side        Z     latent variables of one glimpse
 
 Every function takes any leading axes `...` (usually `[B]`). Coordinates are in
 pixels and start at 0 in the middle of the first pixel, so that the paper's
@@ -26,6 +26,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+Array = jax.Array | np.ndarray
 
 # Magnitude to which each of the five raw numbers is clipped.
 RAW_LIMIT = 12.0
@@ -34,14 +38,14 @@ RAW_LIMIT = 12.0
 class Window(NamedTuple):
   """A grid of filters on an image: five numbers for each example, each [...]."""
 
-  center_x: jax.Array  # g_X, column of the grid's center, in pixels from 0
-  center_y: jax.Array  # g_Y, row of the grid's center, in pixels from 0
-  variance: jax.Array  # sigma^2 of the filters, in pixels squared
-  stride: jax.Array  # delta, distance between neighboring filters, in pixels
-  intensity: jax.Array  # gamma, multiplies what is read, divides what is written
+  center_x: Float[Array, '*b']  # g_X, column of the grid's center, in pixels from 0
+  center_y: Float[Array, '*b']  # g_Y, row of the grid's center, in pixels from 0
+  variance: Float[Array, '*b']  # sigma^2 of the filters, in pixels squared
+  stride: Float[Array, '*b']  # delta, distance between neighboring filters, in pixels
+  intensity: Float[Array, '*b']  # gamma, multiplies what is read, divides what is written
 
 
-def window(raw: jax.Array, size: int, height: int, width: int) -> Window:
+def window(raw: Float[Array, '*b 5'], size: int, height: int, width: int) -> Window:
   """Eqs. 21-24: the window that five unconstrained numbers stand for.
 
   Zeros give a grid over the whole image, its outermost filters on the corner
@@ -68,7 +72,9 @@ def window(raw: jax.Array, size: int, height: int, width: int) -> Window:
   )
 
 
-def centers(center: jax.Array, stride: jax.Array, size: int) -> jax.Array:
+def centers(
+  center: Float[Array, '*b'], stride: Float[Array, '*b'], size: int
+) -> Float[Array, '*b {size}']:
   """Eqs. 19-20: where the filters of one axis stand, in pixels from 0.
 
   Args:
@@ -84,8 +90,12 @@ def centers(center: jax.Array, stride: jax.Array, size: int) -> jax.Array:
 
 
 def filterbank(
-  center: jax.Array, stride: jax.Array, variance: jax.Array, size: int, length: int
-) -> jax.Array:
+  center: Float[Array, '*b'],
+  stride: Float[Array, '*b'],
+  variance: Float[Array, '*b'],
+  size: int,
+  length: int,
+) -> Float[Array, '*b {size} {length}']:
   """Eqs. 25-26: the filters of one axis, each normalized over the pixels.
 
   The exponent is taken relative to the pixel nearest to the filter's center,
@@ -112,14 +122,18 @@ def filterbank(
   return weights / weights.sum(-1, keepdims=True)
 
 
-def filterbanks(window: Window, size: int, height: int, width: int) -> tuple[jax.Array, jax.Array]:
+def filterbanks(
+  window: Window, size: int, height: int, width: int
+) -> tuple[Float[Array, '*b {size} {height}'], Float[Array, '*b {size} {width}']]:
   """Eqs. 25-26: F_Y [..., N, H] and F_X [..., N, W] of a window."""
   f_y = filterbank(window.center_y, window.stride, window.variance, size, height)
   f_x = filterbank(window.center_x, window.stride, window.variance, size, width)
   return f_y, f_x
 
 
-def read(images: jax.Array, window: Window, size: int) -> jax.Array:
+def read(
+  images: Float[Array, '*#b h w c'], window: Window, size: int
+) -> Float[Array, '*#b {size} {size} c']:
   """Eq. 27: gamma F_Y x F_X^T, the patch that a window sees.
 
   Args:
@@ -133,7 +147,9 @@ def read(images: jax.Array, window: Window, size: int) -> jax.Array:
   return to_hwc(read_hcw(to_hcw(images), window, size))
 
 
-def write(patch: jax.Array, window: Window, height: int, width: int) -> jax.Array:
+def write(
+  patch: Float[Array, '*#b n n c'], window: Window, height: int, width: int
+) -> Float[Array, '*#b {height} {width} c']:
   """Eq. 29: (1 / gamma) F_Y^T w F_X, a patch spread over the image.
 
   Args:
@@ -148,17 +164,19 @@ def write(patch: jax.Array, window: Window, height: int, width: int) -> jax.Arra
   return to_hwc(write_hcw(to_hcw(patch), window, height, width))
 
 
-def to_hcw(images: jax.Array) -> jax.Array:
+def to_hcw(images: Float[Array, '*b h w c']) -> Float[Array, '*b h c w']:
   """[..., H, W, C] to [..., H, C, W], in which the products below need no transposition."""
   return jnp.moveaxis(images, -1, -2)
 
 
-def to_hwc(images: jax.Array) -> jax.Array:
+def to_hwc(images: Float[Array, '*b h c w']) -> Float[Array, '*b h w c']:
   """[..., H, C, W] to [..., H, W, C]."""
   return jnp.moveaxis(images, -1, -2)
 
 
-def read_hcw(images: jax.Array, window: Window, size: int) -> jax.Array:
+def read_hcw(
+  images: Float[Array, '*#b h c w'], window: Window, size: int
+) -> Float[Array, '*#b {size} c {size}']:
   """`read` of [..., H, C, W], giving [..., N, C, N]."""
   *lead, height, channels, width = images.shape
   f_y, f_x = filterbanks(window, size, height, width)
@@ -169,7 +187,9 @@ def read_hcw(images: jax.Array, window: Window, size: int) -> jax.Array:
   return window.intensity[..., None, None, None] * patch
 
 
-def write_hcw(patch: jax.Array, window: Window, height: int, width: int) -> jax.Array:
+def write_hcw(
+  patch: Float[Array, '*#b n c n'], window: Window, height: int, width: int
+) -> Float[Array, '*#b {height} c {width}']:
   """`write` of [..., N, C, N], giving [..., H, C, W]."""
   *lead, size, channels, _ = patch.shape
   f_y, f_x = filterbanks(window, size, height, width)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
+
+from draw_jax.attention import Array
 
 # Probabilities are kept this far from 0 and 1 before a logit is taken of them.
 _MARGIN = 0.01
@@ -16,16 +19,20 @@ _MARGIN = 0.01
 class Gaussian(NamedTuple):
   """Independent normal distributions."""
 
-  mean: jax.Array
-  log_std: jax.Array
+  mean: Float[Array, '*b']
+  log_std: Float[Array, '*b']
 
 
-def gaussian_sample(mean: jax.Array, log_std: jax.Array, noise: jax.Array) -> jax.Array:
+def gaussian_sample(
+  mean: Float[Array, '*#b'], log_std: Float[Array, '*#b'], noise: Float[Array, '*#b']
+) -> Float[Array, '*#b']:
   """Eqs. 1-2: a reparameterized draw, mean + std * noise; all of one shape."""
   return mean + jnp.exp(log_std) * noise
 
 
-def gaussian_kl(mean: jax.Array, log_std: jax.Array, prior: Gaussian | None = None) -> jax.Array:
+def gaussian_kl(
+  mean: Float[Array, '*#b'], log_std: Float[Array, '*#b'], prior: Gaussian | None = None
+) -> Float[Array, '*#b']:
   """Eq. 11: KL(N(mean, std^2) || prior) of each latent, in nats; None is the standard normal.
 
   The paper's constant T / 2 belongs to each latent variable; here it is the 1
@@ -37,8 +44,11 @@ def gaussian_kl(mean: jax.Array, log_std: jax.Array, prior: Gaussian | None = No
 
 
 def gaussian_log_ratio(
-  mean: jax.Array, log_std: jax.Array, noise: jax.Array, prior: Gaussian | None = None
-) -> jax.Array:
+  mean: Float[Array, '*#b'],
+  log_std: Float[Array, '*#b'],
+  noise: Float[Array, '*#b'],
+  prior: Gaussian | None = None,
+) -> Float[Array, '*#b']:
   """The value of log q(z) - log p(z) of each latent at z = mean + std * noise, in nats.
 
   Its expectation over the noise is `gaussian_kl`; importance weights need the
@@ -50,12 +60,16 @@ def gaussian_log_ratio(
   return 0.5 * (z**2 - noise**2) - log_std
 
 
-def _standardized(mean: jax.Array, log_std: jax.Array, prior: Gaussian) -> Gaussian:
+def _standardized(
+  mean: Float[Array, '*#b'], log_std: Float[Array, '*#b'], prior: Gaussian
+) -> Gaussian:
   """The posterior in units in which the prior is standard normal; ratios of densities stay."""
   return Gaussian((mean - prior.mean) * jnp.exp(-prior.log_std), log_std - prior.log_std)
 
 
-def bernoulli_log_prob(logits: jax.Array, x: jax.Array) -> jax.Array:
+def bernoulli_log_prob(
+  logits: Float[Array, '*#b'] | float, x: Float[Array, '*#b'] | float
+) -> Float[Array, '*#b']:
   """Log-likelihood of each value of x under Bernoullis with these logits, in nats.
 
   For x between 0 and 1 it is minus the cross-entropy that the paper uses for

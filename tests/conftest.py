@@ -1,4 +1,21 @@
+"""Shapes are checked at run time in every test."""
+
 import signal
+
+from jaxtyping import install_import_hook
+
+install_import_hook(
+  [
+    'draw_jax.attention',
+    'draw_jax.distributions',
+    'draw_jax.models.differentiable_ram',
+    'draw_jax.models.draw',
+    'draw_jax.models.layers',
+    'draw_jax.models.ram',
+    'draw_jax.tasks.bounds',
+  ],
+  'shape_checks.check',
+)
 
 # A shell starts what runs in the background with SIGINT ignored, and what the tests start would
 # inherit that: those of Ctrl-C would wait for ever.

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Num
 
 from draw_jax import attention, fields, gradients
+from draw_jax.attention import Array
 from draw_jax.models import layers, recurrence
 
 
@@ -59,7 +61,7 @@ class GlimpseTrace(NamedTuple):
   """Every glimpse of one pass."""
 
   window: attention.Window  # each field [T, B]
-  glimpse: jax.Array  # [T, B, N, N, C]
+  glimpse: Array  # [T, B, N, N, C]
 
 
 class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
@@ -91,8 +93,8 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
     self.head = self.param('head', head)
 
   def __call__(
-    self, x, *, glimpses: int | None = None, trace: bool = False
-  ) -> tuple[jax.Array, GlimpseTrace | None]:
+    self, x: Num[Array, 'b h w c'], *, glimpses: int | None = None, trace: bool = False
+  ) -> tuple[Float[Array, 'b k'], GlimpseTrace | None]:
     """The scores of the classes after T glimpses.
 
     Args:

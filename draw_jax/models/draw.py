@@ -11,8 +11,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Num
 
 from draw_jax import attention, distributions, fields, gradients
+from draw_jax.attention import Array
 from draw_jax.models import layers, recurrence
 from draw_jax.models.layers import linear, lstm
 
@@ -99,7 +101,7 @@ class DrawConfig:
 class Trace(NamedTuple):
   """Every glimpse of one pass. Windows are None without attention."""
 
-  canvas: jax.Array  # [T, B, H, W, K C], after each glimpse
+  canvas: Array  # [T, B, H, W, K C], after each glimpse
   write: attention.Window | None  # each field [T, B]
   read: attention.Window | None = None  # each field [T, B]; None in generation
 
@@ -107,16 +109,16 @@ class Trace(NamedTuple):
 class Terms(NamedTuple):
   """What one pass says about each example, in nats."""
 
-  reconstruction: jax.Array  # [B], Eq. 9: -log D(x | c_T)
-  kl: jax.Array  # [T, B], the terms of Eq. 10: KL of each glimpse
-  log_ratio: jax.Array  # [T, B], log q(z_t) - log p(z_t) at the draw
-  kl_latents: jax.Array  # [T, B, Z], the KL of each latent
-  latents: jax.Array  # [T, B, Z], the draws z_t
-  canvas: jax.Array  # [B, H, W, K C], c_T
+  reconstruction: Array  # [B], Eq. 9: -log D(x | c_T)
+  kl: Array  # [T, B], the terms of Eq. 10: KL of each glimpse
+  log_ratio: Array  # [T, B], log q(z_t) - log p(z_t) at the draw
+  kl_latents: Array  # [T, B, Z], the KL of each latent
+  latents: Array  # [T, B, Z], the draws z_t
+  canvas: Array  # [B, H, W, K C], c_T
   trace: Trace | None  # every glimpse, if asked for
 
   @property
-  def loss(self) -> jax.Array:
+  def loss(self) -> Array:
     """[B], Eq. 12 with one draw: an upper bound on -log p(x) in expectation."""
     return self.reconstruction + self.kl.sum(0)
 
@@ -124,9 +126,9 @@ class Terms(NamedTuple):
 class _State(NamedTuple):
   """What one time-step hands to the next."""
 
-  canvas: jax.Array  # [B, H, K C, W]: as `attention.to_hcw` lays it out
-  encoder: tuple[jax.Array, jax.Array]  # h, c: [B, D] each
-  decoder: tuple[jax.Array, jax.Array]  # h, c: [B, D] each
+  canvas: Array  # [B, H, K C, W]: as `attention.to_hcw` lays it out
+  encoder: tuple[Array, Array]  # h, c: [B, D] each
+  decoder: tuple[Array, Array]  # h, c: [B, D] each
 
 
 def _trace(traced) -> Trace:
@@ -168,7 +170,9 @@ class DRAW(nn.Module, DrawConfig):
     zeros = nn.initializers.zeros
     self.canvas = self.param('canvas', zeros, (height, width, out_channels), self.param_dtype)
 
-  def __call__(self, x, key, *, glimpses: int | None = None, trace: bool = False) -> Terms:
+  def __call__(
+    self, x: Num[Array, 'b h w c'], key, *, glimpses: int | None = None, trace: bool = False
+  ) -> Terms:
     """The terms of the loss for a batch, with noise drawn from a key.
 
     Args:
@@ -179,7 +183,7 @@ class DRAW(nn.Module, DrawConfig):
     """
     return self.infer(x, self.noise(key, len(x), glimpses), trace=trace)
 
-  def noise(self, key, num: int, glimpses: int | None = None) -> jax.Array:
+  def noise(self, key, num: int, glimpses: int | None = None) -> Float[Array, 't {num} z']:
     """[T, B, Z] standard normal, independent over glimpses, examples and latents."""
     glimpses = self.glimpses if glimpses is None else glimpses
     return jax.random.normal(key, (glimpses, num, self.latent), self.param_dtype)
@@ -192,7 +196,9 @@ class DRAW(nn.Module, DrawConfig):
     del h_dec
     return None
 
-  def infer(self, x, noise, *, trace: bool = False) -> Terms:
+  def infer(
+    self, x: Num[Array, 'b h w c'], noise: Float[Array, 't b z'], *, trace: bool = False
+  ) -> Terms:
     """Eqs. 3-12 with the noise of the latents given: [B, H, W, C], [T, B, Z]."""
     x = x.astype(self.param_dtype)
     rows = attention.to_hcw(x)
@@ -223,7 +229,9 @@ class DRAW(nn.Module, DrawConfig):
     """Eqs. 13-15: canvases drawn from the prior, with noise drawn from a key; see `decode`."""
     return self.draw(self.noise(key, num, glimpses), trace=trace)
 
-  def draw(self, noise, *, trace: bool = False):
+  def draw(
+    self, noise: Float[Array, 't b z'], *, trace: bool = False
+  ) -> tuple[Float[Array, 'b h w kc'], Trace | None]:
     """Eqs. 13-15: canvases drawn from the prior with this noise [T, B, Z]; see `decode`."""
 
     def latents(state, noise):
@@ -232,7 +240,9 @@ class DRAW(nn.Module, DrawConfig):
 
     return self._decode(noise, latents, trace)
 
-  def decode(self, latents, *, trace: bool = False):
+  def decode(
+    self, latents: Float[Array, 't b z'], *, trace: bool = False
+  ) -> tuple[Float[Array, 'b h w kc'], Trace | None]:
     """Eqs. 14-15: the canvas that latents lead to; the encoder takes no part.
 
     Args:
@@ -260,15 +270,17 @@ class DRAW(nn.Module, DrawConfig):
     terms = self(x, key, glimpses=glimpses, trace=trace)
     return terms.canvas, terms.trace
 
-  def log_prob(self, canvas, x) -> jax.Array:
+  def log_prob(
+    self, canvas: Float[Array, '*#b h w kc'], x: Num[Array, '*#b h w c']
+  ) -> Float[Array, '*#b']:
     """Log D(x | c) of whole images in nats, [...]."""
     return self._output.log_prob(canvas, x).sum((-3, -2, -1))
 
-  def mean(self, canvas) -> jax.Array:
+  def mean(self, canvas: Float[Array, '*b h w kc']) -> Float[Array, '*b h w c']:
     """Mean images of canvases, [..., H, W, C] in [0, 1]: sigma(c) for Bernoulli."""
     return self._output.mean(canvas)
 
-  def sample(self, canvas, key) -> jax.Array:
+  def sample(self, canvas, key) -> Array:
     """Eq. 16: images drawn from D(X | c), [..., H, W, C]."""
     return self._output.sample(canvas, key)
 

@@ -7,14 +7,16 @@ Letters of the shapes: I inputs, O outputs, D units of an LSTM; others as in
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
+from draw_jax.attention import Array
 from draw_jax.errors import UserError
 from draw_jax.models import gradients
 
 DTYPES = ('float32', 'bfloat16')  # in which matrices are multiplied
 
 
-def linear(params, x: jax.Array, dtype=None) -> jax.Array:
+def linear(params, x: Float[Array, '*b i'], dtype=None) -> Float[Array, '*b o']:
   """W(x): a matrix and a bias. Multiplies in `dtype`, sums in float32 or wider.
 
   Args:
@@ -31,7 +33,12 @@ def linear(params, x: jax.Array, dtype=None) -> jax.Array:
   return gradients.product(dtype, x, kernel) + bias
 
 
-def lstm(params, state, inputs: jax.Array, dtype=None):
+def lstm(
+  params,
+  state: tuple[Float[Array, 'b d'], Float[Array, 'b d']],
+  inputs: Float[Array, 'b i'],
+  dtype=None,
+) -> tuple[Float[Array, 'b d'], Float[Array, 'b d']]:
   """One step of an LSTM with forget gates.
 
   Args:

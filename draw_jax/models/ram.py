@@ -16,8 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
+from jaxtyping import Float, Num
 
 from draw_jax import attention, fields, gradients
+from draw_jax.attention import Array
 from draw_jax.models import layers, recurrence
 from draw_jax.models.differentiable_ram import GlimpseTrace
 
@@ -30,7 +32,7 @@ _UNROLL = 8
 _AT_EACH_GLIMPSE = ('what', 'where', 'glimpse', 'core')
 
 
-def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> jax.Array:
+def sensor(images: Array, location: Array, size: int, scales: int) -> Array:
   """The glimpse sensor: patches around a point, each twice as wide as the one before.
 
   Each is averaged down to N x N. There is nothing but black outside the image.
@@ -49,7 +51,7 @@ def sensor(images: jax.Array, location: jax.Array, size: int, scales: int) -> ja
   return look(tables(images.astype(jnp.result_type(images, location)), scales), location, size)
 
 
-def tables(images: jax.Array, scales: int) -> tuple[jax.Array, ...]:
+def tables(images: Array, scales: int) -> tuple[Array, ...]:
   """Means of all squares of 1, 2, 4, ... pixels a side, to be made once and read by `look`.
 
   A summed-area table would be smaller, but small differences of its large sums are not exact.
@@ -70,7 +72,7 @@ def tables(images: jax.Array, scales: int) -> tuple[jax.Array, ...]:
   return tuple(means)
 
 
-def look(means: tuple[jax.Array, ...], location: jax.Array, size: int) -> jax.Array:
+def look(means: tuple[Array, ...], location: Array, size: int) -> Array:
   """The patches of `sensor`, read from the `tables` of the images.
 
   Several points may be looked at with the same tables: `jax.vmap` over points alone.
@@ -102,7 +104,7 @@ def look(means: tuple[jax.Array, ...], location: jax.Array, size: int) -> jax.Ar
   return jnp.stack(patches, -4)
 
 
-def _corner(point: jax.Array, length: int) -> jax.Array:
+def _corner(point: Array, length: int) -> Array:
   """The corner between pixels nearest to a point of one axis, from 0 to `length`."""
   return jnp.round((jnp.clip(point, -1, 1) + 1) / 2 * length)
 
@@ -134,11 +136,11 @@ class RamConfig:
 class ExplorationTerms(NamedTuple):
   """What one pass with points drawn at random says about each example."""
 
-  logits: jax.Array  # [B, K]
-  location: jax.Array  # [T, B, 2], the points drawn
-  mean: jax.Array  # [T, B, 2], of their distributions
-  log_prob: jax.Array  # [T, B], log-density of each point
-  baseline: jax.Array  # [T, B], the reward expected before each glimpse
+  logits: Array  # [B, K]
+  location: Array  # [T, B, 2], the points drawn
+  mean: Array  # [T, B, 2], of their distributions
+  log_prob: Array  # [T, B], log-density of each point
+  baseline: Array  # [T, B], the reward expected before each glimpse
 
 
 class RAM(nn.Module, RamConfig):
@@ -178,8 +180,8 @@ class RAM(nn.Module, RamConfig):
     self.head = self.param('head', layers.init_linear(hidden, self.num_classes, dtype))
 
   def __call__(
-    self, x, *, glimpses: int | None = None, trace: bool = False
-  ) -> tuple[jax.Array, GlimpseTrace | None]:
+    self, x: Num[Array, 'b h w c'], *, glimpses: int | None = None, trace: bool = False
+  ) -> tuple[Float[Array, 'b k'], GlimpseTrace | None]:
     """The scores of the classes after T glimpses, each at the mean point.
 
     Args:
@@ -196,12 +198,12 @@ class RAM(nn.Module, RamConfig):
     h, (_, traced) = self._scan(x, noise, trace)
     return layers.linear(self.head, h, self.dtype), GlimpseTrace(*traced) if trace else None
 
-  def explore(self, x, noise) -> ExplorationTerms:
+  def explore(self, x: Num[Array, 'b h w c'], noise: Float[Array, 't b 2']) -> ExplorationTerms:
     """The terms of the loss, with points drawn: [B, H, W, C] and standard normal [T, B, 2]."""
     h, (terms, _) = self._scan(x, noise, trace=False)
     return ExplorationTerms(layers.linear(self.head, h, self.dtype), *terms)
 
-  def noise(self, key, num: int, glimpses: int | None = None) -> jax.Array:
+  def noise(self, key, num: int, glimpses: int | None = None) -> Array:
     """[T, B, 2] standard normal."""
     glimpses = self.glimpses if glimpses is None else glimpses
     return jax.random.normal(key, (glimpses, num, 2), self.param_dtype)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Moments:
   mean: np.ndarray | float = 0.0
   squares: np.ndarray | float = 0.0
 
-  def add(self, values: np.ndarray) -> 'Moments':
+  def add(self, values: Float[np.ndarray, '*b s']) -> 'Moments':
     values = np.asarray(values, np.float64)
     num = values.shape[-1]
     if not num:
@@ -63,7 +64,7 @@ class ImportanceBound:
   log_sum: np.ndarray | float = -math.inf
   groups: Moments = Moments()
 
-  def add(self, log_weights: np.ndarray) -> 'ImportanceBound':
+  def add(self, log_weights: Float[np.ndarray, 'b s']) -> 'ImportanceBound':
     """With further draws, [B, S]: log p(x, z) - log q(z | x) of each."""
     log_weights = np.asarray(log_weights, np.float64)
     num = log_weights.shape[-1]
@@ -99,7 +100,12 @@ class Bounds:
   kl_glimpses: Moments = Moments()
   importance: tuple[ImportanceBound, ...] = ()
 
-  def add(self, reconstruction: np.ndarray, kl: np.ndarray, log_ratio: np.ndarray) -> 'Bounds':
+  def add(
+    self,
+    reconstruction: Float[np.ndarray, 'b s'],
+    kl: Float[np.ndarray, 'b t s'],
+    log_ratio: Float[np.ndarray, 'b t s'],
+  ) -> 'Bounds':
     """With further draws.
 
     Args:

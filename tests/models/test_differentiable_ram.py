@@ -162,7 +162,7 @@ def test_the_gradient_of_a_window_is_limited():
 
 
 def test_bfloat16_is_near_float32():
-  model = build(dtype=jnp.bfloat16)
+  model = build(dtype='bfloat16')
   params, x = random_params(model), pictures(model)
   rough, fine = (look(m, params, x)[0] for m in (model, build()))
   assert rough.dtype == np.float32

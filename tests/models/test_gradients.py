@@ -55,7 +55,7 @@ def test_a_python_loop_gives_the_same(case):
 @pytest.mark.parametrize('case', BOTH_KINDS)
 def test_bfloat16_is_near_float32(case):
   """Only products are rounded: gradients and results are float32, as parameters are."""
-  model = build(case, dtype=jnp.bfloat16)
+  model = build(case, dtype='bfloat16')
   given = random_params(model), *inputs(model)
   rough, fine = (infer(m, *given) for m in (model, build(case)))
   np.testing.assert_allclose(rough['loss'], fine['loss'], rtol=0.02)

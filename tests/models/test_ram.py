@@ -172,7 +172,7 @@ def test_a_pass_agrees_with_the_equations(dtype):
 
 def test_bfloat16_multiplies_only():
   """Numbers are near those in float32; where it looks is not rounded."""
-  exact, rounded = build(), build(dtype=jnp.bfloat16)
+  exact, rounded = build(), build(dtype='bfloat16')
   params, (x, noise) = random_params(exact), inputs(exact)
   terms = exploring(exact)({'params': params}, x, noise)
   near = exploring(rounded)({'params': params}, x, noise)
