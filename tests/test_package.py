@@ -1,3 +1,4 @@
+import ast
 import configparser
 import os
 import pathlib
@@ -57,3 +58,50 @@ def test_dependencies_have_ranges():
   assert options['python_requires'] == '>=3.11'
   for line in options['install_requires'].split('\n')[1:]:
     assert re.fullmatch(r'[\w-]+(\[\w+\])? >=[\d.]+, <[\d.]+', line), line
+
+
+def test_configs_and_models_import_neither_tfds_nor_orbax():
+  heavy = "('tensorflow_datasets', 'orbax.checkpoint', 'grain', 'matplotlib')"
+  code = f'import draw_jax.config, sys; print([m for m in {heavy} if m in sys.modules])'
+  assert python(code).stdout == '[]\n'
+
+
+# What each room may import besides the modules of no room.
+ROOMS = {
+  'models': set(),
+  'tasks': {'models'},
+  'data': set(),
+  'devices': set(),
+  'pretrained': set(),
+  'evaluation': {'tasks', 'data', 'devices', 'pretrained'},
+  'figures': {'models', 'data', 'training', 'cli'},
+  'sweeps': {'training', 'figures', 'cli'},
+}
+COMMANDS = {'train', 'evaluate', 'sample', 'export', 'prepare', 'sweep'}
+
+
+def imported(path: pathlib.Path) -> set[str]:
+  """The first names, behind `draw_jax`, of what a file imports."""
+  found = set()
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'draw_jax':
+      inside = node.module.split('.')[1:]
+      found |= {inside[0]} if inside else {alias.name for alias in node.names}
+  return found
+
+
+def test_rooms_import_in_one_direction():
+  package = ROOT / 'draw_jax'
+  rooms = {path.name for path in package.iterdir() if path.is_dir()}
+  for path in package.rglob('*.py'):
+    room = path.relative_to(package).parts[0]
+    if room in ROOMS:
+      assert (imported(path) & rooms) - {room} <= ROOMS[room], path
+    assert not imported(path) & COMMANDS, path
+
+
+def test_only_the_registry_knows_models_by_their_names():
+  package = ROOT / 'draw_jax'
+  names = re.compile(r"isinstance\([^)]*\b(DRAW|RAM|Generation)\b|model\.name [!=]=|== 'draw'")
+  found = [path for path in package.rglob('*.py') if names.search(path.read_text())]
+  assert found == []
