@@ -184,7 +184,7 @@ def test_bad_input(folder, tmp_path):
   refuse('needs a path', path='')
   refuse('neither a folder nor', path=str(tmp_path / 'nowhere'))
   refuse('needs an image_size', path=str(folder))
-  refuse('pictures have 1 or 3', path=str(folder), image_size=8, channels=2)
+  refuse('images have 1 or 3', path=str(folder), image_size=8, channels=2)
   (tmp_path / 'empty').mkdir()
   refuse('holds 0 images', path=str(tmp_path / 'empty'), image_size=8)
   refuse('it must hold one', path=array('two.npz', {'a': np.zeros(1), 'b': np.zeros(1)}))
