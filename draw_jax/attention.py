@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-Array = jax.Array | np.ndarray
+Array = jax.Array | np.ndarray | np.generic
 
 # Magnitude to which each of the five raw numbers is clipped.
 RAW_LIMIT = 12.0

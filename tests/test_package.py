@@ -105,3 +105,13 @@ def test_only_the_registry_knows_models_by_their_names():
   names = re.compile(r"isinstance\([^)]*\b(DRAW|RAM|Generation)\b|model\.name [!=]=|== 'draw'")
   found = [path for path in package.rglob('*.py') if names.search(path.read_text())]
   assert found == []
+
+
+def test_a_config_is_checked_before_devices_are_chosen():
+  """Processes are joined, and the cores of a CPU made devices, only after it."""
+  code = (
+    'from draw_jax import config; config.validate(config.default()); import jax; '
+    'jax.config.update("jax_num_cpu_devices", 3); print(jax.device_count())'
+  )
+  result = python(code, JAX_PLATFORMS='cpu')
+  assert result.stdout == '3\n', result.stderr

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from draw_jax.attention import Array
+
 
 @dataclasses.dataclass(frozen=True)
 class Moments:
@@ -28,7 +30,7 @@ class Moments:
   mean: np.ndarray | float = 0.0
   squares: np.ndarray | float = 0.0
 
-  def add(self, values: Float[np.ndarray, '*b s']) -> 'Moments':
+  def add(self, values: Float[Array, '*b s']) -> 'Moments':
     values = np.asarray(values, np.float64)
     num = values.shape[-1]
     if not num:
@@ -64,7 +66,7 @@ class ImportanceBound:
   log_sum: np.ndarray | float = -math.inf
   groups: Moments = Moments()
 
-  def add(self, log_weights: Float[np.ndarray, 'b s']) -> 'ImportanceBound':
+  def add(self, log_weights: Float[Array, 'b s']) -> 'ImportanceBound':
     """With further draws, [B, S]: log p(x, z) - log q(z | x) of each."""
     log_weights = np.asarray(log_weights, np.float64)
     num = log_weights.shape[-1]
@@ -102,9 +104,9 @@ class Bounds:
 
   def add(
     self,
-    reconstruction: Float[np.ndarray, 'b s'],
-    kl: Float[np.ndarray, 'b t s'],
-    log_ratio: Float[np.ndarray, 'b t s'],
+    reconstruction: Float[Array, 'b s'],
+    kl: Float[Array, 'b t s'],
+    log_ratio: Float[Array, 'b t s'],
   ) -> 'Bounds':
     """With further draws.
 

@@ -66,7 +66,8 @@ def check(config) -> None:
       )
     if name in _LIMITS:
       fields.check_number(f'optimizer.arguments.{name}', config.arguments[name], _LIMITS[name])
-  params = {'kernel': jnp.zeros((2, 2))}
+  # Shapes only: the devices are not to be chosen yet.
+  params = {'kernel': jax.ShapeDtypeStruct((2, 2), jnp.float32)}
   try:
     transform = create(config, lambda step: 0.1)
     jax.eval_shape(lambda p: transform.update(p, transform.init(p), p), params)
