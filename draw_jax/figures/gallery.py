@@ -88,7 +88,7 @@ def make_zooming(trained: TrainedModel, options: FigureOptions) -> None:
 def make_curves(trained: TrainedModel, options: FigureOptions) -> None:
   """Fig. 11."""
   if trained.workdir is None:
-    raise UserError('the learning curve needs the run_log.jsonl of a --workdir.')
+    raise UserError('the learning curve needs the metrics.jsonl of a --workdir.')
   metric, label = trained.task.metric, trained.task.metric_label(trained.binarization)
   rows = {}
   for workdir in (trained.workdir, *map(pathlib.Path, options.compare)):

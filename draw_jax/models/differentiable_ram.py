@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Num
 
-from draw_jax import attention, fields, gradients
+from draw_jax import attention, fields
 from draw_jax.attention import Array
-from draw_jax.models import layers, recurrence
+from draw_jax.models import gradients, layers, recurrence
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Num
 
-from draw_jax import attention, distributions, fields, gradients
+from draw_jax import attention, distributions, fields
 from draw_jax.attention import Array
-from draw_jax.models import layers, recurrence
+from draw_jax.models import gradients, layers, recurrence
 from draw_jax.models.layers import linear, lstm
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Num
 
-from draw_jax import attention, fields, gradients
+from draw_jax import attention, fields
 from draw_jax.attention import Array
-from draw_jax.models import layers, recurrence
+from draw_jax.models import gradients, layers, recurrence
 from draw_jax.models.differentiable_ram import GlimpseTrace
 
 # He et al. (2015): with this scale of the weights ReLUs keep the size of their inputs.
