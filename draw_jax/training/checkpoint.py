@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +25,7 @@ from orbax.checkpoint import v1 as ocp
 from draw_jax import config as config_lib
 from draw_jax import files, renamed
 from draw_jax.errors import UserError, first_line
+from draw_jax.pretrained import file_format
 from draw_jax.training.step import TrainState
 
 _CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
@@ -130,9 +131,8 @@ class Checkpoints:
         about = self._checkpointer.checkpointables_metadata(step)
         before = _progress(about)
         there = tuple(before['image_shape'])
-        arrays, same = (len(jax.tree.leaves(t['rest'])) for t in (about.metadata, abstract))
-        # What is damaged may have none.
-        fits = there == image_shape and arrays in (0, same)
+        another = _another_state(about.metadata, like)
+        fits = there == image_shape and not another
         parts = _read(self._checkpointer, step, abstract) if fits else None
       except Exception as error:
         logging.warning(
@@ -142,9 +142,8 @@ class Checkpoints:
         continue
       if there == image_shape and parts is None:
         raise UserError(
-          f'{self._folder.parent} holds a run whose optimizer has {arrays} arrays of its own, and '
-          f'that of the config has {same}: give another --workdir, or the same '
-          'optimizer.arguments.'
+          f'{self._folder.parent} holds a run with {another}. Give another --workdir, or the same '
+          'values to continue it.'
         )
       if parts is None:
         raise UserError(
@@ -423,6 +422,23 @@ def _parts(state: TrainState) -> dict[str, Any]:
   return {'params': state.params, 'ema': state.ema, 'rest': rest}
 
 
+def _another_state(saved: Mapping[str, Any], like: TrainState) -> str | None:
+  """How the arrays of a checkpoint first differ from what the config makes, if they do."""
+  if not jax.tree.leaves(saved['rest']):  # damaged
+    return None
+  if wrong := file_format.difference(saved['params'], like.params):
+    return f'another network than that of the config: {wrong}'
+  expected = jax.eval_shape(lambda state: jax.tree.map(_without_key_type, state), like.optimizer)
+  wrong = file_format.difference({'optimizer': saved['rest']['optimizer']}, {'optimizer': expected})
+  return wrong and f'other optimizer.arguments than those of the config: {wrong}'
+
+
+def _without_key_type(array):
+  """The array, or the numbers of random keys, as which they are saved."""
+  is_key = jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+  return jax.random.key_data(array) if is_key else array
+
+
 def _abstract(tree, sharding):
   return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree)
 
@@ -441,7 +457,5 @@ def _checksum(tree) -> int:
   """Orbax notices a file that is short, not one with a changed byte."""
   checksum = 0
   for leaf in jax.tree.leaves(tree):
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-      leaf = jax.random.key_data(leaf)
-    checksum = zlib.crc32(np.ascontiguousarray(leaf), checksum)
+    checksum = zlib.crc32(np.ascontiguousarray(_without_key_type(leaf)), checksum)
   return checksum

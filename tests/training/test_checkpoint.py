@@ -217,6 +217,16 @@ def test_pictures_of_another_size_are_refused(workdir):
   assert_same(restore(workdir)[0], make_state(5))
 
 
+def test_another_network_is_not_called_damaged(workdir):
+  state = make_state(0)
+  state.params['layer']['bias'] = jnp.ones(4)
+  checkpoints = checkpoint.Checkpoints(workdir, keep_latest=2, keep_best=1)
+  with pytest.raises(UserError, match=r'another network than .*: layer/bias is float32 4, not'):
+    checkpoints.restore(state, HERE, (8, 8, 1), 90)
+  checkpoints.close()
+  assert not (workdir / 'damaged').exists()
+
+
 @pytest.mark.parametrize('damage', [flip, truncate, lose_metadata, empty])
 def test_load_says_which_is_damaged(workdir, damage):
   damage(workdir / 'checkpoints' / '5')
