@@ -170,13 +170,16 @@ def from_json(text: str) -> config_dict.ConfigDict:
 
 
 def differences(old, new, prefix: str = '') -> dict[str, tuple]:
-  """The fields that differ, 'section.field' to (old value, new value); None where absent."""
+  """The fields that differ, 'section.field' to (old value, new value); None where absent.
+
+  Lists and tuples are the same, as they are in JSON.
+  """
   found = {}
   for key in sorted({*old, *new}):
     a, b = old.get(key), new.get(key)
     if isinstance(a, config_dict.ConfigDict) and isinstance(b, config_dict.ConfigDict):
       found |= differences(a, b, f'{prefix}{key}.')
-    elif a != b:
+    elif _as_tuples(a) != _as_tuples(b):
       found[prefix + key] = (a, b)
   return found
 
@@ -219,6 +222,10 @@ def _experiments_like(path: pathlib.Path) -> str:
   near = difflib.get_close_matches(path.name, others, n=1)
   hint = f'did you mean {others[near[0]]}? ' if near else ''
   return f'{hint}There are {", ".join(others.values()) or "none"}.'
+
+
+def _as_tuples(value: Any) -> Any:
+  return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _filled(fields: dict, defaults: dict) -> dict:

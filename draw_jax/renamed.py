@@ -16,22 +16,23 @@ CONFIG = {
 RECORDS = {'steps': 'glimpses', 'trained_steps': 'trained_glimpses'}
 # In configs of before they could say so.
 _ADDED = {'optimizer.name': 'adamw'}
-# That were called otherwise.
+# That were called otherwise in configs with older names of fields; today's may have both.
 _VALUES = {'model.dtype': {'float32': None}}
 
 
 def config(fields: Mapping[str, Any]) -> dict[str, Any]:
   """A config's fields by today's names; those of today stay as they are."""
-  fields = _copied(fields)
+  fields, is_older = _copied(fields), False
   for old, new in CONFIG.items():
     *sections, name = old.split('.')
     section = _find(fields, sections)
     if section is not None and name in section:
       _put(fields, new, section.pop(name))
+      is_older = True
   for name, value in _ADDED.items():
     if _find(fields, name.split('.')[:-1]) is not None and _find(fields, name.split('.')) is None:
       _put(fields, name, value)
-  for name, values in _VALUES.items():
+  for name, values in _VALUES.items() if is_older else ():
     if (value := _find(fields, name.split('.'))) in values:
       _put(fields, name, values[value])
   return fields

@@ -152,6 +152,18 @@ def test_classifiers_go_through_json(name):
     config_lib.validate_for(config, (9, 100, 1), 1)
 
 
+def test_what_is_written_and_read_does_not_differ():
+  config = config_lib.default()
+  config.model.dtype = 'float32'
+  config.optimizer.arguments = {'b1': 0.9, 'of_lists': [1, (2, 3)]}
+  with config.ignore_type():
+    config.train.curriculum = [[16, 2], [32, 1.5]]
+  back = config_lib.from_json(config_lib.to_json(config))
+  assert config_lib.differences(back, config) == config_lib.differences(config, back) == {}
+  config.train.curriculum[1][0] = 31
+  assert list(config_lib.differences(back, config)) == ['train.curriculum']
+
+
 @pytest.mark.parametrize(
   'name,value,devices,message',
   [

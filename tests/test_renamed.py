@@ -102,7 +102,10 @@ def test_other_arguments_that_change_the_state_are_refused(tmp_path, name, befor
 
 def test_todays_names_stay():
   fields = config_lib.default().to_dict()
+  fields['model']['dtype'] = 'float32'
   assert renamed.config(fields) == fields
+  older = {**fields, 'eval': {'pictures': 4}}
+  assert renamed.config(older)['model']['dtype'] is None
   assert json.loads(json.dumps(renamed.record({'step': 3, 'glimpses': 2}))) == {
     'step': 3, 'glimpses': 2
   }  # fmt: skip
