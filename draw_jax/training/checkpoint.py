@@ -266,15 +266,15 @@ def end(workdir: str | os.PathLike, result: dict) -> None:
 
 
 def read_end(workdir: str | os.PathLike, config) -> dict | None:
-  """What `end` wrote; None if the run of this config has not ended, or not begun."""
+  """What `end` wrote; None if the run of this config has not ended, or cannot be read."""
   path = pathlib.Path(workdir) / _CONFIG
-  if not files.is_there(path) or config_lib.differences(read_config(workdir), config):
-    return None
-  path = path.with_name(_RESULT)
   try:
-    return json.loads(path.read_text()) if path.exists() else None
-  except ValueError:  # cut off by a crash; to train on from the end takes no time
-    return None
+    if not files.is_there(path) or config_lib.differences(read_config(workdir), config):
+      return None
+    result = json.loads(path.with_name(_RESULT).read_text())
+  except (UserError, OSError, ValueError):  # not there, damaged, or cut off by a crash
+    return None  # to train on from the end takes no time
+  return result if isinstance(result, dict) else None
 
 
 def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:

@@ -352,6 +352,20 @@ def test_the_end_of_a_run_is_told_until_it_goes_on(tmp_path):
   assert checkpoint.read_end(tmp_path, config) is None
 
 
+@pytest.mark.parametrize(
+  'name, text', [('config.json', '{'), ('config.json', '[1]'), ('result.json', '[1]')]
+)
+def test_a_run_that_cannot_be_read_has_not_ended(tmp_path, name, text):
+  config = support.tiny_config('images.npy')
+  checkpoint.claim(tmp_path, config)
+  checkpoint.end(tmp_path, {'step': 60, 'num_steps': 60})
+  (tmp_path / name).write_text(text)
+  assert checkpoint.read_end(tmp_path, config) is None
+  (tmp_path / name).unlink()
+  (tmp_path / name).mkdir()
+  assert checkpoint.read_end(tmp_path, config) is None
+
+
 def test_two_trainings_in_one_workdir(tmp_path):
   with checkpoint.alone(tmp_path / 'run'):
     with (
