@@ -149,6 +149,12 @@ def from_workdir(
     ema: the moving average of the parameters, or the parameters themselves.
   """
   saved = checkpoint.load(workdir, which, ema=ema)
+  try:
+    registry.check(saved.config.model)
+  except UserError as error:
+    raise UserError(
+      f'{workdir} has a config.json that describes no model of this version ({first_line(error)}).'
+    ) from error
   progress = saved.progress
   return TrainedModel(
     name=pathlib.Path(workdir).resolve().name,

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -190,6 +191,21 @@ def test_a_damaged_config_is_one_message(workdir, text):
     with pytest.raises(UserError, match=r'config\.json cannot be read .* remove it'):
       read()
   assert (workdir / 'config.json').read_text() == text
+
+
+@pytest.mark.parametrize(
+  'section, words',
+  [('', "no field 'wings'"), ('initialization', "no field 'initialization.wings'")],
+)
+def test_a_model_field_that_is_not_known_is_named(workdir, section, words):
+  path = workdir / 'config.json'
+  config = json.loads(path.read_text())
+  model = config['model']
+  (model[section] if section else model)['wings'] = 2
+  path.write_text(json.dumps(config))
+  with pytest.raises(UserError, match=f'no model of this version .*{words}') as caught:
+    trained.from_workdir(workdir)
+  assert '\n' not in str(caught.value)
 
 
 def test_an_unfinished_one_is_no_checkpoint(workdir):
