@@ -20,6 +20,7 @@ from draw_jax import config as config_lib
 from draw_jax import sweeps
 from draw_jax.errors import UserError
 from draw_jax.sweeps import local, report
+from draw_jax.tasks import registry as models
 
 RATE, SIZE = 'optimizer.learning_rate', 'train.batch_size'
 EXPERIMENT = """
@@ -192,7 +193,7 @@ def test_a_failure_is_told_and_the_rest_is_run(tmp_path, program):
   words = report.conclude(tmp_path / 'runs', runs, None)
   assert f'python -m draw_jax.evaluate --workdir={tmp_path}/runs/learning_rate=0.25\n' in words
   assert f'failed    learning_rate=1: exit code 1; all it printed is in {runs[0].log}' in words
-  written = report.save(tmp_path / 'runs', runs)
+  written = report.save(tmp_path / 'runs', runs, rows)
   assert [path.suffix for path in written] == ['.json', '.csv', '.png', '.pdf']
   assert json.loads(written[0].read_text()) == rows
   best = next(csv.DictReader(written[1].open()))
@@ -207,6 +208,32 @@ def test_a_failure_is_told_and_the_rest_is_run(tmp_path, program):
   # With another config a finished run is no longer finished.
   run_all(local.make(experiment, {'train.epochs': 50.0}, str(tmp_path / 'runs')), program)
   assert [len((run.workdir / 'starts').read_text().split()) for run in runs] == [3, 2, 2]
+
+
+@pytest.mark.parametrize(
+  'data, words',
+  [('mnist', 'bound (nats)'), ('cifar10', 'cross-entropy + KL (nats)')],
+)
+def test_the_plot_calls_the_metric_by_its_name(tmp_path, program, monkeypatch, data, words):
+  """As the data make it, whatever `result.json` says, which is read once."""
+  experiment = write_experiment(tmp_path, rates(0.5, 0.25))
+  runs = local.make(experiment, {'data.name': data}, str(tmp_path / 'runs'))
+  run_all(runs, program)
+  read, drawn, read_end, draw = [], [], local.checkpoint.read_end, report.curves.curves
+  monkeypatch.setattr(
+    local.checkpoint, 'read_end', lambda *args: read.append(args) or read_end(*args)
+  )
+  monkeypatch.setattr(report.curves, 'curves', lambda *args: drawn.append(args[2]) or draw(*args))
+  report.conclude(tmp_path / 'runs', runs, None)
+  assert drawn == [words]
+  assert len(read) == 2
+
+
+@pytest.mark.parametrize('name', models.MODELS)
+def test_every_model_has_a_name_for_its_metric(name):
+  config = config_lib.default()
+  config.model = config_lib.model_section(name)
+  assert report._label(config) == ('bound (nats)' if name == 'draw' else 'error (%)')
 
 
 def test_stopped_it_goes_on_where_it_was(tmp_path, program):

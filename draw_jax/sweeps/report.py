@@ -16,8 +16,10 @@ import rich.table
 import rich.text
 
 from draw_jax import files
+from draw_jax.data import registry as datasets
 from draw_jax.figures import curves, page
 from draw_jax.sweeps.local import Run
+from draw_jax.tasks import registry
 from draw_jax.training import run_log
 
 _ORDER = ('running', 'stopping', 'failed', 'stopped', 'finished', 'waiting')  # in the live table
@@ -108,7 +110,7 @@ def conclude(folder: str | pathlib.Path, runs: Sequence[Run], stopped: int | Non
     stopped: signal that ended it early.
   """
   found = rows(runs)
-  lines = [table(found), f'written   {", ".join(map(str, save(folder, runs)))}']
+  lines = [table(found), f'written   {", ".join(map(str, save(folder, runs, found)))}']
   if found[0]['best'] is not None:
     command = ['python', '-m', 'draw_jax.evaluate', f'--workdir={found[0]["workdir"]}']
     lines.append(f'evaluate  {shlex.join(command)}')
@@ -122,9 +124,20 @@ def conclude(folder: str | pathlib.Path, runs: Sequence[Run], stopped: int | Non
   return '\n'.join(lines)
 
 
-def save(folder: str | pathlib.Path, runs: Sequence[Run]) -> list[pathlib.Path]:
-  """Writes sweep.json, sweep.csv and, once a run was evaluated, sweep.png and .pdf."""
-  folder, found = pathlib.Path(folder), rows(runs)
+def save(
+  folder: str | pathlib.Path, runs: Sequence[Run], found: Sequence[dict[str, Any]]
+) -> list[pathlib.Path]:
+  """Writes sweep.json, sweep.csv and, once a run was evaluated, sweep.png and .pdf.
+
+  Args:
+    folder: for the files.
+    runs: of the sweep.
+    found: their `rows`.
+
+  Returns:
+    The files.
+  """
+  folder = pathlib.Path(folder)
   with files.writing(folder / 'sweep.json') as temporary:
     temporary.write_text(json.dumps(found, indent=2) + '\n')
   with files.writing(folder / 'sweep.csv') as temporary:
@@ -137,9 +150,15 @@ def save(folder: str | pathlib.Path, runs: Sequence[Run]) -> list[pathlib.Path]:
       drawn.setdefault(row['metric'], {})[row['run']] = evaluated
   if drawn:
     metric, lines = next(iter(drawn.items()))
-    label = next(run.result.get('label') for run in runs if run.name in lines)
-    written += page.save(curves.curves(lines, metric, label), folder / 'sweep')
+    labels = dict.fromkeys(_label(run.config) for run in runs if run.name in lines)
+    written += page.save(curves.curves(lines, metric, ' or '.join(labels)), folder / 'sweep')
   return written
+
+
+def _label(config) -> str:
+  """What a plot calls the metric of a run; the size of the images does not matter."""
+  binarization = datasets.find(config.data.name).binarization(config.data.binarization)
+  return registry.create(config.model, (1, 1, 1), 1).metric_label(binarization)
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

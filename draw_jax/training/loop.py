@@ -68,7 +68,6 @@ def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Re
     result = trainer.run()
     if trainer.first:
       about = {'metric': trainer.task.metric, 'split': config.eval.split}
-      about['label'] = trainer.task.metric_label(dataset.binarization)
       checkpoint.end(workdir, {**result._asdict(), **about})
       print(summary.end(result, workdir, trainer.task, config.eval.split), flush=True)
     return result
