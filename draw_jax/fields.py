@@ -68,7 +68,13 @@ def section(declared: type) -> config_dict.ConfigDict:
     elif dataclasses.is_dataclass(value):
       value = section(type(value))
     elif isinstance(value, dict):
-      value = config_dict.ConfigDict(value)
+      kind = _type_besides_none(typing.get_args(hints[one.name])[1])
+      value = config_dict.ConfigDict(
+        {
+          key: config_dict.placeholder(kind) if inner is None else inner
+          for key, inner in value.items()
+        }
+      )
     made[one.name] = value
   return made
 

@@ -18,6 +18,12 @@ RECORDS = {'steps': 'glimpses', 'trained_steps': 'trained_glimpses'}
 _ADDED = {'optimizer.name': 'adamw'}
 # That were called otherwise.
 _VALUES = {'model.dtype': {'float32': None}}
+# AdamW's defaults, which were written out.
+_ADAMW = {
+  'optimizer.arguments.b1': {0.9: None},
+  'optimizer.arguments.b2': {0.999: None},
+  'optimizer.arguments.weight_decay': {0.0: None},
+}
 
 
 def config(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +37,8 @@ def config(fields: Mapping[str, Any]) -> dict[str, Any]:
   for name, value in _ADDED.items():
     if _find(fields, name.split('.')[:-1]) is not None and _find(fields, name.split('.')) is None:
       _put(fields, name, value)
-  for name, values in _VALUES.items():
+  adamw = _find(fields, ['optimizer', 'name']) == 'adamw'
+  for name, values in (_VALUES | (_ADAMW if adamw else {})).items():
     if (value := _find(fields, name.split('.'))) in values:
       _put(fields, name, values[value])
   return fields
