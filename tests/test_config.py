@@ -47,6 +47,13 @@ BAD = [
   ('model.output', 'bernouli', "did you mean 'bernoulli'?"),
   ('model.dtype', 'bf16', "model.dtype='bf16' is not known"),
   ('model.remat', 'steps', "did you mean 'step'?"),
+  ('model.hidden', None, 'model.hidden=None: give a value, or leave it out.'),
+  ('model.initialization.read_sigma', None, 'model.initialization.read_sigma=None: give a value'),
+  ('model.initialization', None, 'model.initialization=None: give a value, or leave it out.'),
+  ('train.curriculum', None, 'train.curriculum=None: give a value, or leave it out.'),
+  ('optimizer.arguments', None, 'optimizer.arguments=None: give a value, or leave it out.'),
+  ('on_nan', None, 'on_nan=None: give a value, or leave it out.'),
+  ('train.batch_size', None, 'train.batch_size=None: give a value, or leave it out.'),
   ('train.batch_size', 0, 'train.batch_size=0 must be a number at least 1.'),
   ('train.epochs', 0.0, 'train.epochs=0.0 must be a number above 0.'),
   ('train.num_steps', -1, 'train.num_steps=-1 must be a number at least 0.'),
@@ -104,6 +111,13 @@ def test_bad_values(name, value, message):
     config_lib.validate(config)
   assert message in str(caught.value)
   assert '\n' not in str(caught.value)
+
+
+def test_none_is_a_value_where_it_is_the_default():
+  config = config_lib.default()
+  for name in ('model.dtype', 'train.start_from', 'data.binarization', 'data.path'):
+    override(config, name, None)
+  config_lib.validate(config)
 
 
 CLASSIFIERS = ('differentiable_ram', 'ram', 'convolutional')
