@@ -37,7 +37,9 @@ def field(
   check: Callable[[Any], str | None] | None = None,
   help: str = '',
 ) -> Any:
-  """A dataclass field with a default and the values that it accepts; None is always accepted.
+  """A dataclass field with a default and the values that it accepts.
+
+  None is accepted where it is the default or the annotation has it.
 
   Args:
     default: also gives the type in a config; for None the annotation does.
@@ -68,7 +70,13 @@ def section(declared: type) -> config_dict.ConfigDict:
     elif dataclasses.is_dataclass(value):
       value = section(type(value))
     elif isinstance(value, dict):
-      value = config_dict.ConfigDict(value)
+      kind = _type_besides_none(typing.get_args(hints[one.name])[1])
+      value = config_dict.ConfigDict(
+        {
+          key: config_dict.placeholder(kind) if inner is None else inner
+          for key, inner in value.items()
+        }
+      )
     made[one.name] = value
   return made
 
@@ -90,13 +98,17 @@ def build(declared: type, values: Mapping[str, Any]) -> Any:
 
 def check(declared: type, values: Mapping[str, Any], prefix: str = '') -> None:
   """Raises a `UserError` for the first value of a section that its field does not accept."""
+  hints = typing.get_type_hints(declared)
   for one in dataclasses.fields(declared):
     if one.name not in values:
       continue
     name, value = prefix + one.name, values[one.name]
-    if dataclasses.is_dataclass(one.default):
+    if value is None:
+      if one.default is not None and type(None) not in typing.get_args(hints[one.name]):
+        raise UserError(f'{name}=None: give a value, or leave it out.')
+    elif dataclasses.is_dataclass(one.default):
       check(type(one.default), value, f'{name}.')
-    elif value is not None:
+    else:
       _check_value(name, value, *one.metadata.get(_CHECKS, ({}, None, None)))
 
 
@@ -127,7 +139,7 @@ def unknown(declared: type, values: Mapping[str, Any]) -> list[str]:
   own = {one.name: one.default for one in dataclasses.fields(declared)}
   found = [name for name in values if name not in own]
   for name, default in own.items():
-    if dataclasses.is_dataclass(default) and name in values:
+    if dataclasses.is_dataclass(default) and values.get(name) is not None:
       found += [f'{name}.{inner}' for inner in unknown(type(default), values[name])]
   return found
 

@@ -16,8 +16,14 @@ CONFIG = {
 RECORDS = {'steps': 'glimpses', 'trained_steps': 'trained_glimpses'}
 # In configs of before they could say so.
 _ADDED = {'optimizer.name': 'adamw'}
-# That were called otherwise in configs with older names of fields; today's may have both.
-_VALUES = {'model.dtype': {'float32': None}}
+# That were called otherwise, or written out where None is the default, in configs with older names
+# of fields; today's may have both.
+_VALUES = {
+  'model.dtype': {'float32': None},
+  'optimizer.arguments.b1': {0.9: None},
+  'optimizer.arguments.b2': {0.999: None},
+  'optimizer.arguments.weight_decay': {0.0: None},
+}
 
 
 def config(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,13 @@ BAD = [
   ('model.output', 'bernouli', "did you mean 'bernoulli'?"),
   ('model.dtype', 'bf16', "model.dtype='bf16' is not known"),
   ('model.remat', 'steps', "did you mean 'step'?"),
+  ('model.hidden', None, 'model.hidden=None: give a value, or leave it out.'),
+  ('model.initialization.read_sigma', None, 'model.initialization.read_sigma=None: give a value'),
+  ('model.initialization', None, 'model.initialization=None: give a value, or leave it out.'),
+  ('train.curriculum', None, 'train.curriculum=None: give a value, or leave it out.'),
+  ('optimizer.arguments', None, 'optimizer.arguments=None: give a value, or leave it out.'),
+  ('on_nan', None, 'on_nan=None: give a value, or leave it out.'),
+  ('train.batch_size', None, 'train.batch_size=None: give a value, or leave it out.'),
   ('train.batch_size', 0, 'train.batch_size=0 must be a number at least 1.'),
   ('train.epochs', 0.0, 'train.epochs=0.0 must be a number above 0.'),
   ('train.num_steps', -1, 'train.num_steps=-1 must be a number at least 0.'),
@@ -73,8 +80,10 @@ BAD = [
     'optimizer.arguments.b2=-0.5 must be a number at least 0 and below 1.',
   ),
   ('optimizer.name', 'adamv', "optimizer.name='adamv' is not known: did you mean 'adam"),
-  ('optimizer.name', 'sgd', "optax.sgd takes no 'b1': it takes momentum,"),
-  ('optimizer.name', 'lbfgs', "optax.lbfgs takes no 'b1': it takes memory_size,"),
+  ('optimizer.arguments.momentum', 0.9, "optax.adamw takes no 'momentum': leave out optimizer.arg"),
+  ('optimizer.name', 'lbfgs', "optimizer.name='lbfgs' does not work with these"),
+  ('optimizer.name', 'scale_by_learning_rate', 'is not known'),
+  ('optimizer.name', '_deprecated_dpsgd', 'is not known'),
   ('optimizer.name', 'clip', "optimizer.name='clip' is not known"),
   ('optimizer.arguments.b1', 'x', 'optimizer.arguments.b1=x must be a number'),
   ('optimizer.arguments.eps', 'x', "optimizer.name='adamw' does not work with these"),
@@ -102,6 +111,13 @@ def test_bad_values(name, value, message):
     config_lib.validate(config)
   assert message in str(caught.value)
   assert '\n' not in str(caught.value)
+
+
+def test_none_is_a_value_where_it_is_the_default():
+  config = config_lib.default()
+  for name in ('model.dtype', 'train.start_from', 'data.binarization', 'data.path'):
+    override(config, name, None)
+  config_lib.validate(config)
 
 
 CLASSIFIERS = ('differentiable_ram', 'ram', 'convolutional')

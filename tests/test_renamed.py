@@ -45,7 +45,7 @@ def test_a_model_file(workdir):
     assert (model.model.glimpses, model.step, model.num_train) == (3, 20, 72)
     assert model.model.initialization.write_scale == 2.0
     assert model.config.optimizer.arguments.to_dict() == {
-      'b1': 0.9, 'b2': 0.999, 'weight_decay': 0.0
+      'b1': None, 'b2': None, 'weight_decay': None
     }  # fmt: skip
     # What the version that wrote it gave for it.
     options = base.EvaluationOptions(split='valid', importance_samples=(4,))
@@ -98,6 +98,13 @@ def test_other_arguments_that_change_the_state_are_refused(tmp_path, name, befor
   config.optimizer.arguments = before
   config.train.num_steps = 3
   assert loop.train(config, tmp_path / 'run').step == 3
+
+
+@pytest.mark.parametrize('name,decay', [('adamw', None), ('lion', 0.0)])
+def test_only_the_defaults_of_adamw_are_left_to_it(name, decay):
+  fields = {'optimizer': {'name': name, 'arguments': {'b1': 0.8, 'weight_decay': 0.0}}}
+  found = renamed.config(fields)['optimizer']['arguments']
+  assert found == {'b1': 0.8, 'weight_decay': decay}
 
 
 def test_todays_names_stay():

@@ -20,7 +20,7 @@ def clutter(source: Source, training: bool) -> transforms.Together:
   return _Clutter(source)
 
 
-class _Clutter:
+class _Clutter(transforms.Together):
   """One example as the words say it, and the same for a batch at a time, which is far faster."""
 
   # Words of 64 bits that an example draws: two whole numbers, or one other, from each.

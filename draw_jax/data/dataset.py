@@ -7,7 +7,7 @@ import numpy as np
 
 from draw_jax.data.sources import MemorySource, Source
 from draw_jax.data.spec import Spec
-from draw_jax.data.transforms import BINARIZERS, Transform, identity, threshold
+from draw_jax.data.transforms import BINARIZERS, Together, Transform, identity, threshold
 from draw_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
@@ -145,7 +145,7 @@ class _View:
     # A batch at a time, where nothing else is drawn. Of two examples there is but one other, which
     # is not drawn.
     self._together = (
-      hasattr(transforms[0], 'together')
+      isinstance(transforms[0], Together)
       and transforms[1] in (identity, threshold)
       and isinstance(source, MemorySource)
       and len(source) > 2

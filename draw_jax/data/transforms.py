@@ -3,8 +3,8 @@
 Images are uint8 [H, W, C] throughout, with 255 for an intensity of one.
 """
 
+import abc
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from draw_jax.data.sources import Example, Source
 Transform = Callable[[Example, np.random.Generator], Example]
 
 
-class Together(Protocol):
+class Together(abc.ABC):
   """A transform that also works through a batch of a split in memory, with the same results.
 
-  It then gets what the generators of the examples draw, and does itself what NumPy makes of it.
+  It then gets what the generators of the examples draw, and does itself what NumPy makes of it. A
+  transform that is no subclass makes its examples one by one.
 
   Attributes:
     draws: how many words an example draws.
@@ -24,9 +25,11 @@ class Together(Protocol):
 
   draws: int
 
+  @abc.abstractmethod
   def __call__(self, example: Example, rng: np.random.Generator) -> Example:
     """Makes one example, as any transform."""
 
+  @abc.abstractmethod
   def together(self, indices: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Makes the images of a batch.
 

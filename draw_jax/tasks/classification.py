@@ -76,8 +76,13 @@ class Classification(base.Task):
   def loss(self, params, batch: base.Batch, noise, step: jax.Array | None = None):
     """The cross-entropy [B]; it and the error [B]."""
     del step
-    metrics = scores(self.predict(params, batch, noise), batch['label'])
+    _, metrics = self.judge(params, batch, noise)
     return metrics['cross_entropy'], metrics
+
+  def judge(self, params, batch: base.Batch, noise) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The scores of the classes, [B, K], and the metrics of an evaluation, [B] each."""
+    logits = self.predict(params, batch, noise)
+    return logits, scores(logits, batch['label'])
 
   def predict(self, params, batch: base.Batch, noise) -> jax.Array:
     """The scores of the classes, [B, K]."""
@@ -150,15 +155,25 @@ class ReinforcedClassification(GlimpseClassification):
 
   def loss(self, params, batch: base.Batch, noise, step: jax.Array | None = None):
     """The loss [B]; the error, the cross-entropy and the squared error of the baseline [B]."""
-    x = base.to_device_float(batch['image'])
     noise = noise if step is not None else jnp.zeros_like(noise)
+    terms, excess, metrics = self._explore(params, batch, noise)
+    drawn = -(jax.lax.stop_gradient(excess) * terms.log_prob).sum(0)
+    return metrics['cross_entropy'] + drawn + metrics['baseline_error'], metrics
+
+  def judge(self, params, batch: base.Batch, noise) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The scores of the classes, [B, K], and the metrics without exploration, [B] each."""
+    terms, _, metrics = self._explore(params, batch, jnp.zeros_like(noise))
+    return terms.logits, metrics
+
+  def _explore(self, params, batch: base.Batch, noise):
+    """What the model gives, what the reward exceeds the baseline by [T, B], and the metrics."""
+    x = base.to_device_float(batch['image'])
     terms = self.model.apply({'params': params}, x, noise, method='explore')
     metrics = scores(terms.logits, batch['label'])
     reward = (metrics['error'] == 0).astype(terms.baseline.dtype)
     excess = reward - terms.baseline
     metrics['baseline_error'] = jnp.square(excess).mean(0)
-    drawn = -(jax.lax.stop_gradient(excess) * terms.log_prob).sum(0)
-    return metrics['cross_entropy'] + drawn + metrics['baseline_error'], metrics
+    return terms, excess, metrics
 
 
 class ErrorEvaluation:
@@ -166,30 +181,26 @@ class ErrorEvaluation:
 
   def __init__(self, task: Classification, glimpses: tuple[int, ...], num_classes: int):
     self._task, self._glimpses, self._num_classes = task, glimpses, num_classes
-    # By batch: labels [B], predictions and cross-entropies [B, L].
-    self._kept: dict[int, tuple[np.ndarray, ...]] = {}
+    # By batch: labels [B], predictions and metrics [B, L].
+    self._kept: dict[int, dict[str, np.ndarray]] = {}
 
   def on_device(self, params, batch: base.Batch, keys: jax.Array, part: jax.Array) -> dict:
-    """Labels [B], predictions and cross-entropies [B, L]."""
+    """Labels [B], predictions and metrics [B, L]."""
     del part
-    logits = [
-      self._task.predict(params, batch, base.noise_of_each(self._task, keys, glimpses))
+    judged = [
+      self._task.judge(params, batch, base.noise_of_each(self._task, keys, glimpses))
       for glimpses in self._glimpses
     ]
-    entropies = [scores(one, batch['label'])['cross_entropy'] for one in logits]
-    return {
-      'label': batch['label'],
-      'prediction': jnp.stack([one.argmax(-1) for one in logits], -1),
-      'cross_entropy': jnp.stack(entropies, -1),
-    }
+    rows = [{'prediction': logits.argmax(-1), **metrics} for logits, metrics in judged]
+    stacked = jax.tree.map(lambda *values: jnp.stack(values, -1), *rows)
+    return {'label': batch['label'], **stacked}
 
   def add(self, batch: int, used: int, values: Mapping[str, np.ndarray]) -> None:
     del used
-    names = ('label', 'prediction', 'cross_entropy')
-    self._kept[batch] = tuple(values[name][values['mask']] for name in names)
+    self._kept[batch] = {name: value[values['mask']] for name, value in values.items()}
 
   def examples(self) -> int:
-    return sum(len(labels) for labels, *_ in self._kept.values())
+    return sum(len(values['label']) for values in self._kept.values())
 
   def draws(self) -> int:
     return 1
@@ -198,18 +209,26 @@ class ErrorEvaluation:
     return self.examples()
 
   def results(self) -> list[dict[str, Any]]:
-    labels, predictions, entropies = map(np.concatenate, zip(*self._kept.values(), strict=True))
+    found = self._values()
+    labels, predictions = found['label'], found['prediction']
     return [
       {'glimpses': glimpses}
       | error_rates.summary(labels, predictions[:, i], self._num_classes)
-      | {'cross_entropy': math.fsum(entropies[:, i]) / len(labels)}
+      | {'cross_entropy': math.fsum(found['cross_entropy'][:, i]) / len(labels)}
       for i, glimpses in enumerate(self._glimpses)
     ]
 
   def metrics(self) -> dict[str, float]:
-    """The error in percent and the cross-entropy in nats."""
-    row = max(self.results(), key=lambda row: row['glimpses'])
-    return {'error': 100 * row['error']['rate'], 'cross_entropy': row['cross_entropy']}
+    """The error in percent, the cross-entropy in nats, and what else the task's loss has."""
+    found = self._values()
+    most = max(range(len(self._glimpses)), key=lambda i: self._glimpses[i])
+    names = found.keys() - {'label', 'prediction', 'mask'}
+    return {name: math.fsum(found[name][:, most]) / len(found['label']) for name in sorted(names)}
+
+  def _values(self) -> dict[str, np.ndarray]:
+    """Of all examples."""
+    rows = list(self._kept.values())
+    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
 def _in_rows(images: jax.Array) -> jax.Array:

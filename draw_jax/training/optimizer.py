@@ -1,8 +1,8 @@
 """An optimizer of optax, its schedule, and the moving average of the parameters."""
 
 import dataclasses
+import functools
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from draw_jax import fields
-from draw_jax.errors import UserError
+from draw_jax.errors import UserError, first_line
 
 SCHEDULES = ('cosine', 'constant', 'trapezoid')
 # What optax does not check.
@@ -19,6 +19,8 @@ _LIMITS = {
   'b2': {'at least': 0, 'below': 1},
   'weight_decay': {'at least': 0},
 }
+# In place of its own defaults.
+_ADAMW = {'b1': 0.9, 'b2': 0.999, 'weight_decay': 0.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +29,12 @@ class OptimizerConfig:
 
   # Of a function of optax that takes a learning_rate.
   name: str = 'adamw'
-  # For that function, besides the learning rate; another optimizer needs others, which an
-  # experiment gives. Weight decay is on matrices only, times the learning rate.
-  arguments: dict[str, Any] = fields.field({'b1': 0.9, 'b2': 0.999, 'weight_decay': 0.0})
+  # For that function, besides the learning rate. None: its own default; AdamW has b1=0.9, b2=0.999
+  # and weight_decay=0. An experiment can add any others that the function takes. Weight decay of
+  # AdamW is on matrices only, times the learning rate.
+  arguments: dict[str, float | None] = fields.field(
+    dict.fromkeys(('b1', 'b2', 'eps', 'momentum', 'weight_decay'))
+  )
   # At its highest.
   learning_rate: float = fields.field(2e-3, above=0)
   # Steps of a linear rise to it.
@@ -54,18 +59,17 @@ class OptimizerConfig:
 
 def check(config) -> None:
   """Raises a `UserError` for the first field of the section `optimizer` that cannot work."""
-  found = {name: _parameters(name) for name in dir(optax)}
-  accepted = {name: own for name, own in found.items() if 'learning_rate' in own}
+  accepted = _optimizers()
   fields.check_choice('optimizer.name', config.name, accepted)
   own = [name for name in accepted[config.name] if name not in ('learning_rate', 'mask')]
-  for name in config.arguments:
+  for name, value in _given(config).items():
     if name not in own:
       raise UserError(
-        f'optax.{config.name} takes no {name!r}: it takes {", ".join(own)}. An experiment sets '
-        'optimizer.arguments together with optimizer.name.'
+        f'optax.{config.name} takes no {name!r}: leave out optimizer.arguments.{name}. '
+        f'It takes {", ".join(own) or "only a learning rate"}.'
       )
     if name in _LIMITS:
-      fields.check_number(f'optimizer.arguments.{name}', config.arguments[name], _LIMITS[name])
+      fields.check_number(f'optimizer.arguments.{name}', value, _LIMITS[name])
   # Shapes only: the devices are not to be chosen yet.
   params = {'kernel': jax.ShapeDtypeStruct((2, 2), jnp.float32)}
   try:
@@ -73,13 +77,27 @@ def check(config) -> None:
     jax.eval_shape(lambda p: transform.update(p, transform.init(p), p), params)
   except Exception as error:  # Whatever optax makes of the values.
     raise UserError(
-      f'optimizer.name={config.name!r} does not work with these optimizer.arguments: {error}'
+      f'optimizer.name={config.name!r} does not work with these optimizer.arguments: '
+      f'{first_line(error)}'
     ) from error
 
 
-def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
-  function = getattr(optax, name)
-  return inspect.signature(function).parameters if inspect.isfunction(function) else {}
+@functools.cache
+def _optimizers() -> dict[str, tuple[str, ...]]:
+  """The optimizers of optax, and the arguments of each."""
+  public = [name for name in dir(optax) if not name.startswith(('_', 'scale_by_'))]
+  functions = {name: getattr(optax, name) for name in public}
+  arguments = {
+    name: tuple(inspect.signature(function).parameters)
+    for name, function in functions.items()
+    if inspect.isfunction(function)
+  }
+  return {name: own for name, own in arguments.items() if 'learning_rate' in own}
+
+
+def _given(config) -> dict[str, Any]:
+  """The arguments that are not left to the optimizer's own defaults."""
+  return {name: value for name, value in config.arguments.items() if value is not None}
 
 
 def schedule(config, num_steps: int) -> optax.Schedule:
@@ -118,8 +136,8 @@ def create(config, learning_rate: optax.Schedule) -> optax.GradientTransformatio
     learning_rate: see `schedule`.
   """
   function = getattr(optax, config.name)
-  arguments = dict(config.arguments)
-  if 'mask' in inspect.signature(function).parameters:
+  arguments = (_ADAMW if config.name == 'adamw' else {}) | _given(config)
+  if 'mask' in _optimizers()[config.name]:
     arguments['mask'] = _kernels
   chain = optax.chain(
     optax.clip_by_global_norm(config.clip_norm or float('inf')),

@@ -12,11 +12,8 @@ import tensorboardX
 import tqdm
 
 from draw_jax import files, renamed
-from draw_jax.figures import grid
 from draw_jax.training.phases import Plan
 
-# An even number keeps an image and its reconstruction side by side.
-_COLUMNS = 8
 _BAR = '{percentage:3.0f}%|{bar:20}| step {n_fmt}/{total_fmt} {postfix}'
 
 
@@ -68,9 +65,12 @@ class RunLog:
       self._board.add_scalar(f'{split}/{name}', value, step)
 
   def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
-    """Shows batches of images [B, H, W, C] in [0, 1], each as one grid."""
+    """Shows batches of images [B, H, W, C] in [0, 1], each as one grid; C is 1 or 3."""
     for name, batch in images.items():
-      self._board.add_image(name, grid.tile(batch, _COLUMNS), step, dataformats='HWC')
+      shown = np.round(255 * np.clip(batch, 0, 1)).astype(np.uint8)
+      framed = np.pad(shown, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255)
+      # In rows of eight: an even number keeps an image and its reconstruction side by side.
+      self._board.add_images(name, framed, step, dataformats='NHWC')
     self._board.flush()
 
   def close(self) -> None:

@@ -195,6 +195,28 @@ def is_unsure(position):
   return (transforms.halves(words) % 16 == 0).any()
 
 
+def test_a_transform_works_on_batches_only_if_it_says_so():
+  class Marks:
+    draws = 1
+
+    def __call__(self, example, rng):
+      return example
+
+    def together(self, indices, words):
+      raise AssertionError('it has the name by accident')
+
+  class MarksTogether(Marks, transforms.Together):
+    def together(self, indices, words):
+      return np.full((len(indices), 28, 28, 1), 7, np.uint8), np.ones(len(indices), bool)
+
+  def first_batch(transform):
+    spec = dataclasses.replace(cluttered_mnist.SPEC, transform=lambda *_: transform)
+    return next(Dataset(spec, {'train': digits(5)}, 'none').train_batches(4, seed=0))['image']
+
+  assert (first_batch(MarksTogether()) == 7).all()
+  assert not (first_batch(Marks()) == 7).all()
+
+
 def test_cluttered_pictures_to_evaluate_never_change():
   """In evaluation, where each result in README.md was measured: drawn once and for all."""
   dataset = Dataset(cluttered_mnist.SPEC, {'train': digits(40), 'test': digits(64)}, 'none')

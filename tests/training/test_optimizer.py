@@ -1,10 +1,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import draw_jax
 from draw_jax import config as config_lib
+from draw_jax.errors import UserError
 from draw_jax.models.differentiable_ram import DifferentiableRAM
 from draw_jax.training import optimizer
 
@@ -70,6 +72,67 @@ def test_weight_decay_is_on_matrices_only(config):
   updates = update(config, zeros, params)
   np.testing.assert_allclose(updates['a']['kernel'], -0.1 * 0.5, rtol=1e-6)
   assert not np.any(updates['a']['bias']) and not np.any(updates['canvas'])
+
+
+def one_update(transform):
+  params = {'kernel': jnp.array([[1.0, -2.0], [0.5, 3.0]])}
+  state = transform.init(params)
+  for _ in range(2):
+    grads = jax.tree.map(lambda p: 0.3 * p - 0.1, params)
+    updates, state = transform.update(grads, state, params)
+    params = optax.apply_updates(params, updates)
+  return params['kernel']
+
+
+@pytest.mark.parametrize(
+  'name,arguments,expected',
+  [
+    ('adamw', {}, optax.adamw(0.1, b1=0.9, b2=0.999, weight_decay=0.0)),
+    ('adamw', {'weight_decay': 0.5}, optax.adamw(0.1, b1=0.9, b2=0.999, weight_decay=0.5)),
+    ('lion', {}, optax.lion(0.1)),
+    ('lion', {'weight_decay': 0.0}, optax.lion(0.1, weight_decay=0.0)),
+    ('adam', {}, optax.adam(0.1)),
+    ('novograd', {'b1': 0.9}, optax.novograd(0.1)),
+    ('sgd', {}, optax.sgd(0.1)),
+    ('sgd', {'momentum': 0.9}, optax.sgd(0.1, momentum=0.9)),
+    ('sgd', {'momentum': 0.9, 'nesterov': True}, optax.sgd(0.1, momentum=0.9, nesterov=True)),
+    ('sign_sgd', {}, optax.sign_sgd(0.1)),
+  ],
+)
+def test_another_optimizer_has_its_own_defaults(config, name, arguments, expected):
+  """Those that every config has can be given in one that is locked, as on a command line."""
+  config.name = name
+  if arguments.keys() <= set(config.arguments):
+    config.lock()
+  config.arguments.update(arguments)
+  optimizer.check(config)
+  found = optimizer.create(config, lambda step: 0.1)
+  np.testing.assert_array_equal(one_update(found), one_update(expected))
+
+
+@pytest.mark.parametrize(
+  'name,argument,takes',
+  [
+    ('adam', 'weight_decay', 'b1, b2, eps, '),
+    ('sgd', 'b1', 'momentum, nesterov, accumulator_dtype.'),
+    ('sign_sgd', 'b2', 'only a learning rate.'),
+  ],
+)
+def test_an_argument_that_the_optimizer_lacks(config, name, argument, takes):
+  config.name = name
+  config.arguments[argument] = 0.5
+  with pytest.raises(UserError, match=f'optax.{name} takes no {argument!r}.* It takes {takes}'):
+    optimizer.check(config)
+
+
+def test_an_error_of_optax_is_told_in_one_line(config, monkeypatch):
+  def adam(*_, **__):
+    raise ValueError('first\nsecond')
+
+  config.name = 'adam'
+  monkeypatch.setattr(optax, 'adam', adam)
+  with pytest.raises(UserError, match=r'optimizer\.arguments: first$'):
+    optimizer.check(config)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
+import io
 import json
+import struct
 
 import numpy as np
 import pytest
 import training_support as support
+from PIL import Image
+from tensorboardX.proto import event_pb2
 
 from draw_jax.training import phases, run_log
 
@@ -23,6 +27,38 @@ def test_rows_after_the_restored_step_are_undone(tmp_path):
     {'split': 'train', 'step': 10, 'bound': 10 / 3},
     {'split': 'train', 'step': 15, 'bound': 7.0},
   ]
+
+
+def shown_images(workdir) -> dict[str, np.ndarray]:
+  """The pictures of the TensorBoard file, whose records are length, checksum, event, checksum."""
+  (path,) = (workdir / 'tensorboard').iterdir()
+  raw, found = path.read_bytes(), {}
+  while raw:
+    (length,) = struct.unpack('<Q', raw[:8])
+    event = event_pb2.Event.FromString(raw[12 : 12 + length])
+    raw = raw[16 + length :]
+    for value in event.summary.value:
+      if value.HasField('image'):
+        image = Image.open(io.BytesIO(value.image.encoded_image_string))
+        found[value.tag] = np.asarray(image)
+  return found
+
+
+@pytest.mark.parametrize('channels', [1, 3])
+def test_images_are_in_rows_of_eight_with_white_between(tmp_path, channels):
+  record = run_log.RunLog(tmp_path, 0)
+  batch = np.linspace(0, 1, 10, dtype=np.float32)[:, None, None, None] * np.ones(
+    (1, 4, 6, channels), np.float32
+  )
+  record.images(5, {'samples': batch})
+  record.close()
+  sheet = shown_images(tmp_path)['samples']
+  assert sheet.shape == (2 * 6, 8 * 8, 3)
+  for i in range(10):
+    top, left = 6 * (i // 8), 8 * (i % 8)
+    cell = sheet[top : top + 6, left : left + 8]
+    np.testing.assert_array_equal(cell[1:-1, 1:-1], round(255 * i / 9))
+    assert (cell[[0, -1]] == 255).all() and (cell[:, [0, -1]] == 255).all()
 
 
 def test_lines_that_are_no_rows_are_passed_over(tmp_path):
