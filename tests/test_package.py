@@ -74,7 +74,7 @@ ROOMS = {
   'devices': set(),
   'pretrained': set(),
   'evaluation': {'tasks', 'data', 'devices', 'pretrained'},
-  'training': {'tasks', 'data', 'devices', 'evaluation'},
+  'training': {'tasks', 'data', 'devices', 'evaluation', 'pretrained'},
   'figures': {'models', 'data', 'training', 'cli'},
   'sweeps': {'training', 'figures', 'cli'},
 }

@@ -100,11 +100,11 @@ def test_other_arguments_that_change_the_state_are_refused(tmp_path, name, befor
   assert loop.train(config, tmp_path / 'run').step == 3
 
 
-@pytest.mark.parametrize('name,decay', [('adamw', None), ('lion', 0.0)])
-def test_only_the_defaults_of_adamw_are_left_to_it(name, decay):
-  fields = {'optimizer': {'name': name, 'arguments': {'b1': 0.8, 'weight_decay': 0.0}}}
-  found = renamed.config(fields)['optimizer']['arguments']
-  assert found == {'b1': 0.8, 'weight_decay': decay}
+def test_the_defaults_that_older_versions_wrote_out_are_left_to_adamw():
+  fields = {'optimizer': {'beta1': 0.8, 'beta2': 0.999, 'weight_decay': 0.0}}
+  found = renamed.config(fields)['optimizer']
+  assert found == {'name': 'adamw', 'arguments': {'b1': 0.8, 'b2': None, 'weight_decay': None}}
+  assert renamed.config({'optimizer': found}) == {'optimizer': found}
 
 
 def test_todays_names_stay():
