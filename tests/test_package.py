@@ -76,7 +76,7 @@ ROOMS = {
   'evaluation': {'tasks', 'data', 'devices', 'pretrained'},
   'training': {'tasks', 'data', 'devices', 'evaluation', 'pretrained'},
   'figures': {'models', 'data', 'training', 'cli'},
-  'sweeps': {'training', 'figures', 'cli'},
+  'sweeps': {'tasks', 'data', 'training', 'figures', 'cli'},
 }
 COMMANDS = {'train', 'evaluate', 'sample', 'export', 'prepare', 'sweep'}
 
