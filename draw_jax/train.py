@@ -4,7 +4,7 @@ r"""Trains a model.
         --config.train.epochs=20
 
 The same command goes on with a run that was stopped or killed. Any field of
-draw_jax/config.py can be set as train.epochs is here.
+the config can be set as train.epochs is here; README.md says where the fields are explained.
 """
 
 from absl import flags
