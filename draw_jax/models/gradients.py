@@ -13,10 +13,10 @@ from jax.ad_checkpoint import checkpoint_name
 PRODUCT = 'product'  # name of tapped products, for the policies of `jax.checkpoint`
 
 
-def tap(layers, steps: int, num: int, dtype=None):
-  """Takes the gradients of matrices out of a scan over time-steps.
+def tap(layers, glimpses: int, num: int, dtype=None):
+  """Takes the gradients of matrices out of a scan over glimpses.
 
-  Differentiated, a scan adds to the gradient of a matrix at each of its steps: a
+  Differentiated, a scan adds to the gradient of a matrix at each glimpse: a
   thin product and a pass over memory as large as the matrix. With taps it hands
   out, as gradients of arrays of zeros, what goes into the matrix and what comes
   back at every step, and one product makes the same sum of them all.
@@ -24,7 +24,7 @@ def tap(layers, steps: int, num: int, dtype=None):
   Args:
     layers: parameters for `layers.linear` or `layers.lstm` by name, each to be
       applied to [B, I] exactly once in a step.
-    steps: T.
+    glimpses: T.
     num: B.
     dtype: the one given to `layers.linear` or `layers.lstm`.
 
@@ -32,7 +32,7 @@ def tap(layers, steps: int, num: int, dtype=None):
     The same layers, and taps to scan over, a tree of [T, B, ...]. The step gives
     both to `tapped`.
   """
-  taps = {name: _taps(dtype, (steps, num), p['kernel']) for name, p in layers.items()}
+  taps = {name: _taps(dtype, (glimpses, num), p['kernel']) for name, p in layers.items()}
   stop = jax.lax.stop_gradient
   # A copy to multiply by on the way back: products with a matrix as it lies are the fastest.
   kernels = {name: stop(p['kernel']) for name, p in layers.items()}

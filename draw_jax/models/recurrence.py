@@ -1,4 +1,4 @@
-"""A scan over time-steps with a choice of what is kept for the backward pass."""
+"""A scan over glimpses with a choice of what is kept for the backward pass."""
 
 import functools
 import math
@@ -13,13 +13,13 @@ from draw_jax.models import gradients
 REMAT = {
   'none': 'all values are kept',
   'products': 'matrix products are kept, the cheap rest is computed again; the fastest',
-  'step': 'only the state between two steps is kept',
+  'step': 'only the state between two glimpses is kept',
   'segments': 'only the state at every sqrt(T)-th step is kept, at the cost of one more pass',
 }
 
 
 def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None, unroll=1):
-  """`jax.lax.scan` over the steps of a network, with rematerialization.
+  """`jax.lax.scan` over the glimpses of a network, with rematerialization.
 
   Args:
     step: (layers, state, x) -> (state, y).
@@ -28,7 +28,7 @@ def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None, un
     xs: [T, ...].
     remat: a name in REMAT.
     dtype: in which the step applies the layers.
-    unroll: how many steps are written out in a row with 'products'; takes longer to compile.
+    unroll: how many glimpses are written out in a row with 'products'; takes longer to compile.
 
   Returns:
     The last state and the ys, stacked along a first axis of T.
@@ -48,7 +48,7 @@ def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None, un
 def _checkpoint(step, policy=None):
   """`jax.checkpoint` for the body of a scan.
 
-  There nothing can be merged across steps, so the guard against it, which costs
+  There nothing can be merged across glimpses, so the guard against it, which costs
   time, is not needed.
   """
   return jax.checkpoint(step, prevent_cse=False, policy=policy)
@@ -72,7 +72,7 @@ def _products(step, layers, state, xs: jax.Array, dtype, unroll: int):
 
 
 def _segments(step, state, xs: jax.Array):
-  """A scan over segments of about sqrt(T) steps, each computed again when needed."""
+  """A scan over segments of about sqrt(T) glimpses, each computed again when needed."""
   length = math.isqrt(len(xs))
   whole = len(xs) // length * length
   segment = jax.checkpoint(functools.partial(jax.lax.scan, step))
