@@ -61,6 +61,18 @@ def is_there(path) -> bool:
     raise UserError(f'cannot look into {path.parent}: {error.strerror}.') from error
 
 
+def is_full(error: BaseException | None) -> bool:
+  """Whether a write failed for want of space; the cause may be deep in a chain."""
+  while error is not None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+      return True
+    message = str(error)
+    if any(os.strerror(code) in message for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
+      return True
+    error = error.__cause__ or error.__context__
+  return False
+
+
 def _umask() -> int:
   mask = os.umask(0)
   os.umask(mask)

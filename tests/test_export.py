@@ -17,6 +17,7 @@ from draw_jax import trained
 from draw_jax.errors import UserError
 from draw_jax.tasks import registry as tasks
 from draw_jax.training import checkpoint
+from draw_jax.training import workdir as workdir_lib
 from draw_jax.training.step import TrainState
 
 
@@ -25,7 +26,7 @@ def workdir(tmp_path_factory):
   """Of a run that was saved at T, before the last phase of its curriculum."""
   folder = tmp_path_factory.mktemp('run')
   config = support.tiny_config(support.write_images(folder, num=110))
-  checkpoint.claim(folder, config)
+  workdir_lib.claim(folder, config)
   params = any_params(tasks.create(config.model, (8, 8, 1)))
   ema = jax.tree.map(lambda a: a * 1.5, params)
   key, zero = jax.random.key(5), jnp.int32(0)

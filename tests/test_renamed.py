@@ -16,7 +16,8 @@ from draw_jax.errors import UserError
 from draw_jax.evaluation import evaluator
 from draw_jax.figures import gallery
 from draw_jax.tasks import base
-from draw_jax.training import checkpoint, loop, run_log
+from draw_jax.training import loop, run_log
+from draw_jax.training import workdir as workdir_lib
 
 OLDER = pathlib.Path(__file__).parent / 'older'
 
@@ -59,8 +60,8 @@ def test_a_model_file(workdir):
 
 
 def test_a_workdir_is_at_its_end_and_goes_on(workdir, config):
-  assert checkpoint.read_end(workdir, config)['step'] == 20
-  assert checkpoint.claim(workdir, config) == {}
+  assert workdir_lib.read_end(workdir, config)['step'] == 20
+  assert workdir_lib.claim(workdir, config) == {}
   config.train.num_steps = 23
   result = loop.train(config, workdir)
   assert result.step == 23 and result.best['step'] in (20, 23)

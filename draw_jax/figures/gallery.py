@@ -13,7 +13,8 @@ from draw_jax.data import registry
 from draw_jax.errors import UserError
 from draw_jax.figures import animation, curves, explain, neighbors, page, passes, player, sequences
 from draw_jax.trained import TrainedModel
-from draw_jax.training import checkpoint, run_log
+from draw_jax.training import run_log
+from draw_jax.training import workdir as workdir_lib
 
 _COLUMNS = 10  # of the grid of samples
 _BETWEEN = 9  # pictures of an interpolation
@@ -97,7 +98,7 @@ def make_curves(trained: TrainedModel, options: FigureOptions) -> None:
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
     if not any(metric in row for row in found):
       raise UserError(f'{workdir} has no {metric} to compare: it holds a model of another kind.')
-    other = checkpoint.read_config(workdir).data
+    other = workdir_lib.read_config(workdir).data
     there = other.name, registry.find(other.name).binarization(other.binarization)
     here = trained.config.data.name, trained.binarization
     if there != here:

@@ -19,7 +19,7 @@ from draw_jax import config as config_lib
 from draw_jax import sweeps
 from draw_jax.cli import config_errors
 from draw_jax.errors import UserError
-from draw_jax.training import checkpoint
+from draw_jax.training import workdir as workdir_lib
 
 _PAUSE = 0.2  # seconds between two looks at the processes
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -57,7 +57,7 @@ class Run:
   @property
   def result(self) -> dict[str, Any] | None:
     """How it ended; None if it did not."""
-    return checkpoint.read_end(self.workdir, self.config)
+    return workdir_lib.read_end(self.workdir, self.config)
 
   @property
   def is_finished(self) -> bool:

@@ -1,13 +1,8 @@
 """Checkpoints of a run: written in the background, checked when read.
 
-A workdir holds `config.json`, `checkpoints/STEP/` and, once training has ended,
-`result.json`. The position in the data needs no place of its own: it follows from
-the step.
+The position in the data needs no place of its own: it follows from the step.
 """
 
-import contextlib
-import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -22,20 +17,12 @@ from jax.experimental import multihost_utils
 from ml_collections import config_dict
 from orbax.checkpoint import v1 as ocp
 
-from draw_jax import config as config_lib
 from draw_jax import files, renamed
 from draw_jax.errors import UserError, first_line
 from draw_jax.pretrained import file_format
+from draw_jax.training import workdir as workdir_lib
 from draw_jax.training.step import TrainState
 
-_CONFIG, _RESULT, _FOLDER, _DAMAGED = 'config.json', 'result.json', 'checkpoints', 'damaged'
-# What must stay as it is for a run to be continued, but for what matters
-# only before its first step, or only to how gradients are computed.
-_FIXED = (
-  *('data.', 'model.', 'eval.split', 'train.start_from', 'train.batch_size'),
-  'optimizer.name',
-)
-_FREE = ('model.initialization.', 'model.remat', 'model.dtype', 'model.window_limit')
 # Added to the rank of a checkpoint for each phase of the curriculum still to come.
 _PHASE = 1e9
 
@@ -54,7 +41,7 @@ class Checkpoints:
   """The checkpoints of one workdir, for the training loop."""
 
   def __init__(self, workdir: str | os.PathLike, keep_latest: int, keep_best: int):
-    self._folder = pathlib.Path(workdir).absolute() / _FOLDER
+    self._folder = workdir_lib.checkpoints_folder(workdir)
     if jax.process_index() == 0:
       for path, error in _without_metrics(self._folder.parent):
         logging.warning('checkpoint %s cannot be read and is passed over: %s', path, error)
@@ -187,7 +174,7 @@ class Checkpoints:
     try:
       return function()
     except Exception as error:
-      if not is_full(error):
+      if not files.is_full(error):
         raise
       self._checkpointer.reload()
       latest = self.latest()
@@ -196,97 +183,6 @@ class Checkpoints:
         f'no space to save a checkpoint in {self._folder}: {kept}. Make room, then start the same '
         'command again to continue from there.'
       ) from error
-
-
-@contextlib.contextmanager
-def alone(workdir: str | os.PathLike) -> Iterator[None]:
-  """Keeps every other training out of a workdir until the block ends.
-
-  Where the file system has no locks for folders, as NFS, it does nothing: a lock that
-  outlived a machine that died would keep out the run that goes on from there.
-  """
-  if jax.process_index():  # Process 0 holds it for all of its run.
-    yield
-    return
-  _make_folder(workdir)
-  try:
-    folder = os.open(workdir, os.O_RDONLY)
-  except OSError as error:  # such as a folder of someone else
-    raise _not_writable(workdir, error) from error
-  try:
-    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError as error:
-    os.close(folder)
-    raise UserError(
-      f'another training is at work in --workdir={workdir}: let it end, or give another one.'
-    ) from error
-  except OSError as error:
-    logging.info('no lock on %s: %s', workdir, error)
-  try:
-    yield
-  finally:
-    os.close(folder)
-
-
-def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
-  """Writes the config into a workdir, unless a run of another model is there.
-
-  What `end` wrote there is removed: from now on the run is not at its end.
-
-  Returns:
-    The fields that differ from the last start in this workdir, (old, new).
-  """
-  path = pathlib.Path(workdir) / _CONFIG
-  changed = {}
-  if files.is_there(path) and _steps(path.parent):
-    changed = config_lib.differences(read_config(path.parent), config)
-    fixed = [
-      f'{k}: {a} there, {b} now'
-      for k, (a, b) in changed.items()
-      if k.startswith(_FIXED) and not k.startswith(_FREE)
-    ]
-    if fixed:
-      raise UserError(
-        f'{workdir} holds a run with another config ({"; ".join(fixed)}). Give another --workdir, '
-        'or the same values to continue it.'
-      )
-  if jax.process_index() == 0:
-    _make_folder(workdir)
-    try:
-      path.with_name(_RESULT).unlink(missing_ok=True)
-      _write(path, config_lib.to_json(config))
-    except OSError as error:
-      raise _not_writable(workdir, error) from error
-  return changed
-
-
-def end(workdir: str | os.PathLike, result: dict) -> None:
-  """Writes into a workdir how its run ended, once all that it saved is on disk."""
-  _write(pathlib.Path(workdir) / _RESULT, json.dumps(result, indent=2) + '\n')
-
-
-def read_end(workdir: str | os.PathLike, config) -> dict | None:
-  """What `end` wrote; None if the run of this config has not ended, or cannot be read."""
-  path = pathlib.Path(workdir) / _CONFIG
-  try:
-    if not files.is_there(path) or config_lib.differences(read_config(workdir), config):
-      return None
-    result = json.loads(path.with_name(_RESULT).read_text())
-  except (UserError, OSError, ValueError):  # not there, damaged, or cut off by a crash
-    return None  # to train on from the end takes no time
-  return result if isinstance(result, dict) else None
-
-
-def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:
-  """The config of the run in a workdir."""
-  path = pathlib.Path(workdir) / _CONFIG
-  try:
-    return config_lib.from_json(path.read_text())
-  except (OSError, ValueError, KeyError, TypeError) as error:
-    raise UserError(
-      f'{path} cannot be read ({first_line(error)}). If it is damaged, remove it; draw_jax.train '
-      'with the values of this run writes it anew.'
-    ) from error
 
 
 def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> SavedModel:
@@ -298,15 +194,13 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     ema: the moving average of the parameters, or the parameters themselves.
   """
   workdir = pathlib.Path(workdir).absolute()
-  if not files.is_there(workdir / _CONFIG):
-    what = 'holds no training run' if workdir.is_dir() else 'does not exist'
-    raise UserError(f'{workdir} {what}: give the --workdir of draw_jax.train.')
-  if not _steps(workdir):
+  workdir_lib.check_is_run(workdir)
+  if not workdir_lib.saved_steps(workdir):
     raise UserError(f'{workdir} has no checkpoint yet: let draw_jax.train run until it saves one.')
-  config = read_config(workdir)
+  config = workdir_lib.read_config(workdir)
   for path, error in _without_metrics(workdir):
     raise UserError(f'checkpoint {path} cannot be read ({error}): move that folder away.')
-  with ocp.training.Checkpointer(workdir / _FOLDER) as checkpointer:
+  with ocp.training.Checkpointer(workdir_lib.checkpoints_folder(workdir)) as checkpointer:
     found = _choose(checkpointer.checkpoints, which, workdir)
     name = 'ema' if ema else 'params'
     try:
@@ -321,18 +215,6 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
       ) from error
   metrics = found.metrics and {k: v for k, v in found.metrics.items() if k != 'rank'}
   return SavedModel(config, parts[name], found.step, progress, metrics)
-
-
-def is_full(error: BaseException | None) -> bool:
-  """Whether a write failed for want of space; the cause may be deep in a chain."""
-  while error is not None:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-      return True
-    message = str(error)
-    if any(os.strerror(code) in message for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
-      return True
-    error = error.__cause__ or error.__context__
-  return False
 
 
 def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
@@ -355,35 +237,10 @@ def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
   return by_step[int(which)]
 
 
-def _make_folder(workdir: str | os.PathLike) -> None:
-  try:
-    pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise _not_writable(workdir, error) from error
-
-
-def _not_writable(workdir: str | os.PathLike, error: OSError) -> UserError:
-  return UserError(f'cannot write into --workdir={workdir}: {error.strerror}.')
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-  partial = path.with_suffix('.tmp')
-  partial.write_text(text)
-  partial.replace(path)
-
-
-def _steps(workdir: pathlib.Path) -> list[int]:
-  """Steps of the finished checkpoints; one being written has a longer name."""
-  folder = workdir / _FOLDER
-  return (
-    sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
-  )
-
-
 def _without_metrics(workdir: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
   """Checkpoints whose evaluation is there and no JSON: Orbax would stop at them."""
-  for step in _steps(workdir):
-    path = workdir / _FOLDER / str(step)
+  for step in workdir_lib.saved_steps(workdir):
+    path = workdir_lib.checkpoints_folder(workdir) / str(step)
     file = path / 'metrics' / 'metrics'
     try:
       if file.exists():
@@ -394,7 +251,7 @@ def _without_metrics(workdir: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]
 
 def _put_aside(path: pathlib.Path) -> None:
   """Moves a checkpoint out of the way of those to come."""
-  aside = path.parent.parent / _DAMAGED
+  aside = path.parent.parent / 'damaged'
   aside.mkdir(exist_ok=True)
   names = (aside / (path.name + (f'.{i}' if i else '')) for i in range(1000))
   path.rename(next(name for name in names if not name.exists()))

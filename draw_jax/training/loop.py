@@ -8,13 +8,14 @@ import jax
 import numpy as np
 
 from draw_jax import config as config_lib
-from draw_jax import data, trained
+from draw_jax import data, files, trained
 from draw_jax.devices import sharding
 from draw_jax.devices.signals import Stop
 from draw_jax.errors import UserError
 from draw_jax.evaluation.evaluator import Evaluator
 from draw_jax.tasks.base import EvaluationOptions
 from draw_jax.training import checkpoint, phases, run_log, setup, summary
+from draw_jax.training import workdir as workdir_lib
 from draw_jax.training.step import TrainState
 
 # Far apart, so that the order of the data after a rollback is that of no other seed in use.
@@ -53,12 +54,12 @@ def train(
   dataset = data.open_dataset(data_dir=data_dir, **config.data)
   config_lib.validate_for(config, dataset.image_shape, jax.device_count())
   dataset.num_examples(config.eval.split)  # Refuses a split that is not there.
-  with checkpoint.alone(workdir):
+  with workdir_lib.alone(workdir):
     return _train(config, workdir, dataset, profile)
 
 
 def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Result:
-  changed = checkpoint.claim(workdir, config)
+  changed = workdir_lib.claim(workdir, config)
   stop = Stop()
   try:
     trainer = _Trainer(config, pathlib.Path(workdir), dataset, stop, profile)
@@ -68,11 +69,11 @@ def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Re
     result = trainer.run()
     if trainer.first:
       about = {'metric': trainer.task.metric, 'split': config.eval.split}
-      checkpoint.end(workdir, {**result._asdict(), **about})
+      workdir_lib.end(workdir, {**result._asdict(), **about})
       print(summary.end(result, workdir, trainer.task, config.eval.split), flush=True)
     return result
   except OSError as error:
-    if not checkpoint.is_full(error):
+    if not files.is_full(error):
       raise
     raise UserError(f'no space left in {workdir}: make room, then start again to go on.') from error
   finally:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import training_support as support
 
-from draw_jax import trained
+from draw_jax import files, trained
 from draw_jax.errors import UserError
 from draw_jax.training import checkpoint
+from draw_jax.training import workdir as workdir_lib
 from draw_jax.training.step import TrainState
 
 HERE = jax.sharding.SingleDeviceSharding(jax.devices()[0])
@@ -54,7 +55,7 @@ def assert_same(a: TrainState, b: TrainState) -> None:
 def original(tmp_path_factory):
   """Five checkpoints, three of them judged, of which orbax was to keep three."""
   workdir = tmp_path_factory.mktemp('run')
-  checkpoint.claim(workdir, support.tiny_config('images.npy'))
+  workdir_lib.claim(workdir, support.tiny_config('images.npy'))
   checkpoints = checkpoint.Checkpoints(workdir, keep_latest=2, keep_best=1)
   for step, rank in ((1, (0, 9.0)), (2, (0, 5.0)), (3, None), (4, (0, 7.0)), (5, None)):
     judged = {'bound': rank[1]} if rank else None
@@ -78,7 +79,7 @@ def restore(workdir, image_shape=(8, 8, 1), num_train=90):
 
 
 def test_keeps_the_latest_and_the_best(original):
-  assert checkpoint._steps(original) == [2, 4, 5]
+  assert workdir_lib.saved_steps(original) == [2, 4, 5]
 
 
 def test_restores_all_of_it(workdir):
@@ -92,7 +93,7 @@ def test_nothing_to_restore(tmp_path):
 
 
 def test_a_later_phase_is_better_whatever_its_bound(tmp_path):
-  checkpoint.claim(tmp_path, support.tiny_config('images.npy'))
+  workdir_lib.claim(tmp_path, support.tiny_config('images.npy'))
   checkpoints = checkpoint.Checkpoints(tmp_path, keep_latest=1, keep_best=1)
   for step, rank in ((1, (1, 3.0)), (2, (0, 8.0)), (3, (0, 9.0))):
     checkpoints.save(make_state(step), progress(), {'bound': rank[1]}, rank)
@@ -115,7 +116,7 @@ def test_load(original, which, step):
 def test_without_an_average_none_is_named(workdir):
   config = support.tiny_config('images.npy')
   config.optimizer.ema_decay = 0.0
-  checkpoint.claim(workdir, config)
+  workdir_lib.claim(workdir, config)
   assert not trained.from_workdir(workdir).ema
 
 
@@ -186,7 +187,7 @@ def test_a_damaged_config_is_one_message(workdir, text):
   (workdir / 'config.json').write_text(text)
   for read in (
     lambda: checkpoint.load(workdir),
-    lambda: checkpoint.claim(workdir, support.tiny_config('images.npy')),
+    lambda: workdir_lib.claim(workdir, support.tiny_config('images.npy')),
   ):
     with pytest.raises(UserError, match=r'config\.json cannot be read .* remove it'):
       read()
@@ -268,7 +269,7 @@ def test_load_of_a_wrong_workdir(tmp_path):
     checkpoint.load(tmp_path / 'nowhere')
   with pytest.raises(UserError, match='holds no training run'):
     checkpoint.load(tmp_path)
-  checkpoint.claim(tmp_path, support.tiny_config('images.npy'))
+  workdir_lib.claim(tmp_path, support.tiny_config('images.npy'))
   with pytest.raises(UserError, match='no checkpoint yet'):
     checkpoint.load(tmp_path)
 
@@ -285,7 +286,7 @@ def test_another_model_is_refused_with_the_fields_that_differ(workdir):
   config.model.hidden = 16
   config.data.binarization = 'threshold'
   with pytest.raises(UserError) as caught:
-    checkpoint.claim(workdir, config)
+    workdir_lib.claim(workdir, config)
   assert 'data.binarization: None there, threshold now' in str(caught.value)
   assert 'model.hidden: 8 there, 16 now' in str(caught.value)
   assert checkpoint.load(workdir).config.model.hidden == 8
@@ -299,7 +300,7 @@ def test_other_changes_are_reported(workdir):
   config.model.remat = 'segments'
   config.model.initialization.write_scale = 3.0
   config.model.window_limit = 30.0
-  assert checkpoint.claim(workdir, config) == {
+  assert workdir_lib.claim(workdir, config) == {
     'model.dtype': (None, 'bfloat16'),
     'model.remat': ('products', 'segments'),
     'model.initialization.write_scale': (2.0, 3.0),
@@ -307,7 +308,7 @@ def test_other_changes_are_reported(workdir):
     'optimizer.learning_rate': (2e-3, 0.5),
     'train.curriculum': ((), ((1, 2),)),
   }
-  assert checkpoint.claim(workdir, config) == {}
+  assert workdir_lib.claim(workdir, config) == {}
 
 
 FULL = """
@@ -339,73 +340,11 @@ def test_disk_full(workdir):
   assert 'UserError no space to save a checkpoint' in done.stdout, done.stderr
   assert 'the one of step 5 is intact' in done.stdout
   assert_same(restore(workdir)[0], make_state(5))
-  assert checkpoint.is_full(OSError(errno.ENOSPC, 'x'))
-
-
-def test_workdir_that_cannot_be(tmp_path):
-  (tmp_path / 'file').write_text('')
-  with pytest.raises(UserError, match=r'cannot write into --workdir=.*: Not a directory'):
-    checkpoint.claim(tmp_path / 'file' / 'run', support.tiny_config('images.npy'))
-  with (
-    pytest.raises(UserError, match=r'cannot write into --workdir=.*/file: File exists'),
-    checkpoint.alone(tmp_path / 'file'),
-  ):
-    pass
-
-
-def test_the_end_of_a_run_is_told_until_it_goes_on(tmp_path):
-  config = support.tiny_config('images.npy')
-  assert checkpoint.read_end(tmp_path, config) is None
-  checkpoint.claim(tmp_path, config)
-  assert checkpoint.read_end(tmp_path, config) is None
-  checkpoint.end(tmp_path, {'step': 60, 'num_steps': 60})
-  assert checkpoint.read_end(tmp_path, config) == {'step': 60, 'num_steps': 60}
-  (tmp_path / 'result.json').write_text('{"step": 6')
-  assert checkpoint.read_end(tmp_path, config) is None
-  config.train.num_steps = 90
-  assert checkpoint.read_end(tmp_path, config) is None  # the end of a shorter one
-  checkpoint.claim(tmp_path, config)
-  assert checkpoint.read_end(tmp_path, config) is None
-
-
-@pytest.mark.parametrize(
-  'name, text', [('config.json', '{'), ('config.json', '[1]'), ('result.json', '[1]')]
-)
-def test_a_run_that_cannot_be_read_has_not_ended(tmp_path, name, text):
-  config = support.tiny_config('images.npy')
-  checkpoint.claim(tmp_path, config)
-  checkpoint.end(tmp_path, {'step': 60, 'num_steps': 60})
-  (tmp_path / name).write_text(text)
-  assert checkpoint.read_end(tmp_path, config) is None
-  (tmp_path / name).unlink()
-  (tmp_path / name).mkdir()
-  assert checkpoint.read_end(tmp_path, config) is None
-
-
-def test_two_trainings_in_one_workdir(tmp_path):
-  with checkpoint.alone(tmp_path / 'run'):
-    with (
-      pytest.raises(UserError, match=r'another training is at work in --workdir=.*/run'),
-      checkpoint.alone(tmp_path / 'run'),
-    ):
-      pass
-    with checkpoint.alone(tmp_path / 'other'):
-      pass
-  with checkpoint.alone(tmp_path / 'run'):  # The first has ended.
-    pass
-
-
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
-  def refuse(*_):
-    raise OSError(errno.ENOLCK, 'No locks available')
-
-  monkeypatch.setattr(checkpoint.fcntl, 'flock', refuse)
-  with checkpoint.alone(tmp_path), checkpoint.alone(tmp_path):
-    pass
+  assert files.is_full(OSError(errno.ENOSPC, 'x'))
 
 
 def test_of_equals_the_latest_is_kept_and_chosen(tmp_path):
-  checkpoint.claim(tmp_path, support.tiny_config('images.npy'))
+  workdir_lib.claim(tmp_path, support.tiny_config('images.npy'))
   checkpoints = checkpoint.Checkpoints(tmp_path, keep_latest=1, keep_best=1)
   for step, value in ((1, 5.0), (2, 5.0), (3, 7.0)):
     checkpoints.save(make_state(step), progress(), {'error': value}, (0, value))
