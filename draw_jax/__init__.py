@@ -1,7 +1,8 @@
 """DRAW: A Recurrent Neural Network For Image Generation, in JAX and Flax."""
 
 from draw_jax import attention, distributions
-from draw_jax.models.draw import DRAW, PAPER, Initialization, Terms, Trace
+from draw_jax.models.draw import DRAW, Terms, Trace
+from draw_jax.models.initialization import PAPER, Initialization
 
 __all__ = [
   'DRAW',

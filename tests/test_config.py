@@ -11,7 +11,7 @@ from draw_jax import config as config_lib
 from draw_jax import data
 from draw_jax.data import registry
 from draw_jax.errors import UserError
-from draw_jax.models import differentiable_ram, draw
+from draw_jax.models import differentiable_ram, initialization
 from draw_jax.tasks import registry as models
 from draw_jax.training import optimizer, phases
 
@@ -291,12 +291,12 @@ def test_json_that_lacks_fields_added_since():
   del older.data.channels, older.eval.split, older.train.kl_warmup_steps
   back = config_lib.from_json(config_lib.to_json(older))
   assert (back.model.latent, back.model.hidden, back.model.dtype) == (7, 256, None)
-  assert back.model.initialization.read_sigma == draw.Initialization().read_sigma
+  assert back.model.initialization.read_sigma == initialization.Initialization().read_sigma
   assert (back.data.channels, back.eval.split) == (None, 'valid')
   assert 'kl_warmup_steps' not in back.train
   del older.model.initialization
   back = config_lib.from_json(config_lib.to_json(older))
-  assert back.model.initialization.to_dict() == dataclasses.asdict(draw.Initialization())
+  assert back.model.initialization.to_dict() == dataclasses.asdict(initialization.Initialization())
 
 
 def test_every_field_is_commented():
@@ -304,7 +304,7 @@ def test_every_field_is_commented():
     registry.DataConfig,
     *(spec.options for spec in map(registry.find, data.NAMES) if spec.options),
     *(entry.config for entry in models.MODELS.values()),
-    draw.Initialization,
+    initialization.Initialization,
     differentiable_ram.GlimpseInitialization,
     optimizer.OptimizerConfig,
     *vars(config_lib).values(),

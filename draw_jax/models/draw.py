@@ -10,53 +10,13 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float, Num
 
 from draw_jax import attention, distributions, fields
 from draw_jax.attention import Array
 from draw_jax.models import gradients, layers, recurrence
+from draw_jax.models.initialization import Initialization
 from draw_jax.models.layers import linear, lstm
-
-
-@dataclasses.dataclass(frozen=True)
-class Initialization:
-  """Initial values that the paper leaves open; `PAPER` takes its formulas bare.
-
-  The paper's formulas put the first 2 x 2 read on the corners of the image
-  with sigma = 1. A digit leaves the corners black, so the encoder would see
-  nothing at first and learn slowly.
-  """
-
-  # Of the stride that spans the image: look inside it.
-  read_stride: float = fields.field(0.5, above=0)
-  # Pixels: filters wide enough to meet most of the image.
-  read_sigma: float = fields.field(4.0, above=0)
-  # Of the stride that spans the image.
-  write_stride: float = fields.field(0.8, above=0)
-  # Pixels: neighboring filters overlap, no gaps between.
-  write_sigma: float = fields.field(2.5, above=0)
-  # Of both LSTMs: gradients reach the early glimpses at first.
-  forget_bias: float = 1.0
-  # Weights are N(0, kernel_scale / fan_in).
-  kernel_scale: float = fields.field(1.0, above=0)
-  # Those from the glimpse are N(0, kernel_scale / its size): a few pixels are heard beside
-  # hundreds of hidden units.
-  own_glimpse_scale: bool = True
-  # Factor on the weights that make the writing patch: the canvas, and with it the latents,
-  # matter from the first step of training.
-  write_scale: float = fields.field(4.0, above=0)
-
-
-PAPER = Initialization(
-  read_stride=1.0,
-  read_sigma=1.0,
-  write_stride=1.0,
-  write_sigma=1.0,
-  forget_bias=0.0,
-  own_glimpse_scale=False,
-  write_scale=1.0,
-)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -154,21 +114,23 @@ class DRAW(nn.Module, DrawConfig):
   def setup(self):
     """Makes the parameters, the same for inference and generation."""
     height, width, channels = self.image_shape
-    init, hidden = self.initialization, self.hidden
+    init, hidden, dtype = self.initialization, self.hidden, self.param_dtype
     out_channels = channels * self._output.channels
     if self.attention:
       read, patch = self.read_size**2, self.write_size**2
-      self.read_window = self._window('read_window', init.read_stride, init.read_sigma)
-      self.write_window = self._window('write_window', init.write_stride, init.write_sigma)
+      self.read_window = self.param('read_window', init.read_window(hidden, dtype))
+      self.write_window = self.param('write_window', init.write_window(hidden, dtype))
     else:
       read = patch = height * width
     glimpse = 2 * read * channels
-    self.encoder = self._lstm('encoder', glimpse + hidden, glimpse)
-    self.decoder = self._lstm('decoder', self.latent)
-    self.posterior = self._linear('posterior', hidden, 2 * self.latent)
-    self.write = self._linear('write', hidden, patch * out_channels, gain=init.write_scale)
+    posterior = init.linear(hidden, 2 * self.latent, dtype)
+    write = init.linear(hidden, patch * out_channels, dtype, gain=init.write_scale)
+    self.encoder = self.param('encoder', init.lstm(glimpse + hidden, hidden, dtype, glimpse))
+    self.decoder = self.param('decoder', init.lstm(self.latent, hidden, dtype))
+    self.posterior = self.param('posterior', posterior)
+    self.write = self.param('write', write)
     zeros = nn.initializers.zeros
-    self.canvas = self.param('canvas', zeros, (height, width, out_channels), self.param_dtype)
+    self.canvas = self.param('canvas', zeros, (height, width, out_channels), dtype)
 
   def __call__(
     self, x: Num[Array, 'b h w c'], key, *, glimpses: int | None = None, trace: bool = False
@@ -404,31 +366,3 @@ class DRAW(nn.Module, DrawConfig):
     # A few numbers place the window: they are not worth a loss of precision.
     raw = gradients.limit(linear(layer, h_dec), self.window_limit)
     return attention.window(raw, size, *self.image_shape[:2])
-
-  def _linear(self, name: str, inputs: int, outputs: int, gain=1.0):
-    """A parameter for `linear`; `gain` multiplies the initial weights."""
-    scale = self.initialization.kernel_scale
-    init = layers.init_linear(inputs, outputs, self.param_dtype, scale=scale, gain=gain)
-    return self.param(name, init)
-
-  def _lstm(self, name: str, inputs: int, glimpse: int = 0):
-    """A parameter for `lstm`, with the learned initial h and c.
-
-    The first `glimpse` of the inputs are a glimpse.
-    """
-    init, gain = self.initialization, np.ones(inputs)
-    if init.own_glimpse_scale:
-      gain[:glimpse] = np.sqrt((inputs + self.hidden) / max(glimpse, 1))
-    bias, scale = init.forget_bias, init.kernel_scale
-    made = layers.init_lstm(
-      inputs, self.hidden, self.param_dtype, forget_bias=bias, gain=gain, scale=scale
-    )
-    return self.param(name, made)
-
-  def _window(self, name: str, stride: float, sigma: float):
-    """A parameter for the five raw numbers of `attention.window`."""
-    scale = self.initialization.kernel_scale
-    made = layers.init_window(
-      self.hidden, self.param_dtype, stride=stride, sigma=sigma, scale=scale
-    )
-    return self.param(name, made)

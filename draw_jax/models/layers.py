@@ -4,6 +4,8 @@ Letters of the shapes: I inputs, O outputs, D units of an LSTM; others as in
 `draw_jax.attention`.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,8 @@ from draw_jax.attention import Array
 from draw_jax.errors import UserError
 from draw_jax.models import gradients
 
+# What makes the parameters of a layer from a PRNG key.
+Init = Callable[[jax.Array], dict[str, jax.Array]]
 DTYPES = ('float32', 'bfloat16')  # in which matrices are multiplied
 
 
