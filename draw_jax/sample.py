@@ -21,7 +21,7 @@ _MODEL = flags.DEFINE_string(
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _OUTPUT = flags.DEFINE_string('output', None, 'Folder for the images.', required=True)
 _NUM = flags.DEFINE_integer('num', 64, 'How many images.', lower_bound=1)
-_COLUMNS = flags.DEFINE_integer('columns', None, 'Pictures in a row of the grid.', lower_bound=1)
+_COLUMNS = flags.DEFINE_integer('columns', None, 'Images in a row of the grid.', lower_bound=1)
 _SEED = flags.DEFINE_integer(
   'seed', 0, 'The same seed gives the same images.', lower_bound=0, upper_bound=2**32 - 1
 )

@@ -1,7 +1,7 @@
 """Your own images: a folder of them, or an array [N, H, W, C] in an .npy or .npz file.
 
     python -m draw_jax.train --config=experiments/own_images.py --workdir=runs/own \
-        --config.data.path=PICTURES --config.data.image_size=48 --config.data.channels=3
+        --config.data.path=IMAGES --config.data.image_size=48 --config.data.channels=3
 
 Images are scaled and cut to image_size x image_size; a tenth of them is held
 out for validation. Cost and bound depend on them: T, hidden and the image size

@@ -33,8 +33,8 @@ def build(case='oblong', param_dtype='float32', **more):
 def random_params(model):
   """Parameters without a zero among them, initial states and biases too."""
   rng = np.random.default_rng(0)
-  picture = jnp.zeros((1, *model.image_shape))
-  shapes = jax.eval_shape(model.init, jax.random.key(0), picture, jax.random.key(0))['params']
+  image = jnp.zeros((1, *model.image_shape))
+  shapes = jax.eval_shape(model.init, jax.random.key(0), image, jax.random.key(0))['params']
 
   def draw(leaf):
     scale = leaf.shape[0] ** -0.5 if leaf.ndim == 2 else 0.5
@@ -44,7 +44,7 @@ def random_params(model):
 
 
 def inputs(model):
-  """Pictures, the first of them binary, and noise."""
+  """Images, the first of them binary, and noise."""
   rng = np.random.default_rng(1)
   x = rng.uniform(size=(B, *model.image_shape)).astype(model.param_dtype)
   x[0] = np.round(x[0])

@@ -85,14 +85,14 @@ def test_takes_any_leading_axes(leading):
 @pytest.mark.parametrize(
   'size, expected', [(1, [13.5]), (2, [0, 27]), (5, [0, 6.75, 13.5, 20.25, 27])]
 )
-def test_zeros_span_the_picture(size, expected):
+def test_zeros_span_the_image(size, expected):
   window = zeros_window(size, 28, 28)
   np.testing.assert_array_equal(attention.centers(window.center_x, window.stride, size), expected)
   np.testing.assert_array_equal(attention.centers(window.center_y, window.stride, size), expected)
   assert (window.variance, window.intensity) == (1, 1)
 
 
-def test_zeros_on_an_oblong_picture():
+def test_zeros_on_an_oblong_image():
   """The longer side is spanned; on the shorter one the grid stands out on both ends."""
   window = zeros_window(2, 20, 28)
   np.testing.assert_array_equal(attention.centers(window.center_x, window.stride, 2), [0, 27])
@@ -120,13 +120,13 @@ def test_x_is_the_column_and_y_the_row(shape):
   assert (f_y.argmax(), f_x.argmax()) == (row, column)
 
 
-def test_one_picture_through_many_windows():
+def test_one_image_through_many_windows():
   rng = np.random.default_rng(0)
-  picture, raw = rng.uniform(size=(5, 7, 2)), rng.normal(size=(4, 5), scale=0.3)
+  image, raw = rng.uniform(size=(5, 7, 2)), rng.normal(size=(4, 5), scale=0.3)
   window = attention.window(jnp.asarray(raw), 3, 5, 7)
-  many = attention.read(jnp.asarray(picture), window, 3)
+  many = attention.read(jnp.asarray(image), window, 3)
   for patch, numbers in zip(many, raw, strict=True):
-    expected = reference.read(picture, reference.window(numbers, 3, 5, 7), 3)
+    expected = reference.read(image, reference.window(numbers, 3, 5, 7), 3)
     assert_close(patch, expected, TOLERANCE['float32'])
 
 

@@ -98,16 +98,16 @@ def test_bernoulli_log_prob_of_extreme_logits(logit, x):
 def test_outputs(name):
   """What `Output` promises, whatever the distribution."""
   output = distributions.OUTPUTS[name]
-  picture = jnp.asarray(np.random.default_rng(0).uniform(0.05, 0.95, (4, 5, 3)), jnp.float32)
-  canvas = output.from_mean(picture)
+  image = jnp.asarray(np.random.default_rng(0).uniform(0.05, 0.95, (4, 5, 3)), jnp.float32)
+  canvas = output.from_mean(image)
   assert canvas.shape == (4, 5, 3 * output.channels)
-  assert_close(output.mean(canvas), picture, 1e-3)
+  assert_close(output.mean(canvas), image, 1e-3)
   draws = jax.vmap(output.sample, (None, 0))(canvas, jax.random.split(jax.random.key(0), 4000))
   assert draws.shape == (4000, 4, 5, 3)
   assert draws.dtype == canvas.dtype
   # Five standard errors of a value in [0, 1] at most.
   np.testing.assert_allclose(draws.mean(0), output.mean(canvas), atol=5 * 0.5 / 4000**0.5)
-  assert output.log_prob(canvas, draws[0]).shape == picture.shape
+  assert output.log_prob(canvas, draws[0]).shape == image.shape
 
 
 @pytest.mark.parametrize('name', distributions.OUTPUTS)

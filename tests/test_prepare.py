@@ -15,19 +15,19 @@ def run(*arguments):
 
 
 @pytest.fixture
-def pictures(tmp_path):
-  np.save(tmp_path / 'pictures.npy', np.random.default_rng(0).random((20, 8, 10, 3)))
-  return tmp_path / 'pictures.npy'
+def images(tmp_path):
+  np.save(tmp_path / 'images.npy', np.random.default_rng(0).random((20, 8, 10, 3)))
+  return tmp_path / 'images.npy'
 
 
-def test_preview(pictures, tmp_path):
+def test_preview(images, tmp_path):
   preview = tmp_path / 'out.png'
-  result = run('--dataset=images', f'--path={pictures}', f'--preview={preview}')
+  result = run('--dataset=images', f'--path={images}', f'--preview={preview}')
   assert result.returncode == 0, result.stderr
   assert 'images gives examples of 8 x 10 x 3' in result.stdout
   assert 'train: 18 examples' in result.stdout
-  with Image.open(preview) as picture:
-    assert picture.size[0] > 4 * 10 and picture.size[1] > 4 * 8
+  with Image.open(preview) as image:
+    assert image.size[0] > 4 * 10 and image.size[1] > 4 * 8
 
 
 @pytest.mark.parametrize(

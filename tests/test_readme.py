@@ -77,7 +77,7 @@ runpy.run_module('draw_jax.prepare', run_name='__main__', alter_sys=True)
 # What the example in Python leaves.
 SHOW = """
 import json
-shapes = {'pictures': pictures.shape, 'write': trace.write.stride.shape}
+shapes = {'images': images.shape, 'write': trace.write.stride.shape}
 print(json.dumps({'bound': float(bound), **shapes}))
 """
 
@@ -229,8 +229,8 @@ def test_preparing(checkout, tmp_path):
     printed = shell(command, checkout, tmp_path / 'data')
     assert f'{flag(command, "dataset")} ' in printed
     if preview := flag(command, 'preview'):
-      with Image.open(checkout / preview) as picture:
-        assert min(picture.size) > 4 * 28
+      with Image.open(checkout / preview) as image:
+        assert min(image.size) > 4 * 28
   assert is_there(tmp_path / 'data')
 
 
@@ -300,7 +300,7 @@ def test_python(checkout):
   (checkout / 'example.py').write_text(block + SHOW)
   shown = json.loads(shell('python example.py', checkout, checkout))
   assert np.isfinite(shown['bound'])
-  assert shown['pictures'] == [20, 28, 28, 1]
+  assert shown['images'] == [20, 28, 28, 1]
   assert shown['write'] == [8, 20]
 
 

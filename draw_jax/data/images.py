@@ -19,7 +19,7 @@ from draw_jax.errors import UserError
 _HELD_OUT, _SEED = 0.1, 1  # for validation
 _MODES = {1: 'L', 3: 'RGB'}
 
-# What `open_picture` raises for a file that is no image, or one that cannot be taken.
+# What `open_image` raises for a file that is no image, or one that cannot be taken.
 UNREADABLE = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
@@ -70,7 +70,7 @@ def load(data_dir: str | None, options: ImagesOptions) -> dict[str, sources.Sour
 def read_folder(
   path: pathlib.Path, image_size: tuple[int, int] | None, channels: int
 ) -> np.ndarray:
-  """Reads every image below a folder, in the order of their names; see `open_picture`.
+  """Reads every image below a folder, in the order of their names; see `open_image`.
 
   Args:
     path: of the folder.
@@ -89,13 +89,13 @@ def read_folder(
   images = np.empty((len(found), *image_size, channels), np.uint8)
   for i, file in enumerate(found):
     try:
-      images[i] = _fit(open_picture(file), image_size, channels)
+      images[i] = _fit(open_image(file), image_size, channels)
     except UNREADABLE as error:
       raise UserError(f'{file} does not decode ({error}): mend or remove it') from None
   return images
 
 
-def open_picture(path: str | pathlib.Path) -> Image.Image:
+def open_image(path: str | pathlib.Path) -> Image.Image:
   """Reads an image as bytes without transparency, turned as its camera says.
 
   Images have 8 or 16 bits: 16 bits of gray are scaled to 8. What is transparent becomes white.
@@ -104,19 +104,19 @@ def open_picture(path: str | pathlib.Path) -> Image.Image:
     One of `UNREADABLE`.
   """
   with Image.open(path) as opened:
-    picture, kind = ImageOps.exif_transpose(opened), opened.format
+    image, kind = ImageOps.exif_transpose(opened), opened.format
   # PNG and PGM have at most 16 bits, which Pillow may keep in 32.
-  if picture.mode.startswith('I;16') or (picture.mode == 'I' and kind in ('PNG', 'PPM')):
-    gray = np.asarray(picture)
-    gray = np.where(gray == picture.info.get('transparency'), 65535, gray)
+  if image.mode.startswith('I;16') or (image.mode == 'I' and kind in ('PNG', 'PPM')):
+    gray = np.asarray(image)
+    gray = np.where(gray == image.info.get('transparency'), 65535, gray)
     return Image.fromarray(np.round(gray / 257).astype(np.uint8))
-  if picture.mode in ('I', 'F'):
-    raise ValueError(f'its pixels, of mode {picture.mode}, have no fixed range: give 8 or 16 bits')
-  if picture.has_transparency_data:
-    picture = picture.convert('RGBA')
-    white = Image.new('RGBA', picture.size, 'white')
-    return Image.alpha_composite(white, picture)
-  return picture
+  if image.mode in ('I', 'F'):
+    raise ValueError(f'its pixels, of mode {image.mode}, have no fixed range: give 8 or 16 bits')
+  if image.has_transparency_data:
+    image = image.convert('RGBA')
+    white = Image.new('RGBA', image.size, 'white')
+    return Image.alpha_composite(white, image)
+  return image
 
 
 def read_array(
@@ -138,10 +138,10 @@ def read_array(
   channels = channels or images.shape[3]
   if images.shape[1:] == (*size, channels):
     return images
-  pictures = (
+  opened = (
     Image.fromarray(image.squeeze(-1) if image.shape[2] == 1 else image) for image in images
   )
-  return np.stack([_fit(picture, size, channels) for picture in pictures])
+  return np.stack([_fit(image, size, channels) for image in opened])
 
 
 def _load_array(path: pathlib.Path) -> np.ndarray:
@@ -177,10 +177,10 @@ def _as_bytes(path: pathlib.Path, images: np.ndarray) -> np.ndarray:
   return np.round(images * 255).astype(np.uint8)
 
 
-def _fit(picture: Image.Image, image_size: tuple[int, int], channels: int) -> np.ndarray:
+def _fit(image: Image.Image, image_size: tuple[int, int], channels: int) -> np.ndarray:
   height, width = image_size
-  picture = ImageOps.fit(picture.convert(_MODES[channels]), (width, height), Image.Resampling.BOX)
-  return np.asarray(picture).reshape(height, width, channels)
+  image = ImageOps.fit(image.convert(_MODES[channels]), (width, height), Image.Resampling.BOX)
+  return np.asarray(image).reshape(height, width, channels)
 
 
 SPEC = Spec(

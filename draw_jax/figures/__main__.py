@@ -24,11 +24,11 @@ _OUTPUT = flags.DEFINE_string('output', None, 'Folder for the figures.', require
 _FIGURE = flags.DEFINE_list('figure', 'all', f'all, or some of {", ".join(gallery.FIGURES)}.')
 _NUM = flags.DEFINE_integer('num', 8, 'Examples, or rows, of a figure.', lower_bound=1)
 _SEED = flags.DEFINE_integer(
-  'seed', 0, 'The same seed gives the same pictures.', lower_bound=0, upper_bound=2**32 - 1
+  'seed', 0, 'The same seed gives the same images.', lower_bound=0, upper_bound=2**32 - 1
 )
 _BINARY = flags.DEFINE_bool('binary', False, 'Draw the pixels instead of showing their means.')
 _NPZ = flags.DEFINE_bool('npz', False, 'Also write the arrays.')
-_IMAGE = flags.DEFINE_string('image', None, 'Picture file for the figures filters and zooming.')
+_IMAGE = flags.DEFINE_string('image', None, 'Image file for the figures filters and zooming.')
 _COMPARE = flags.DEFINE_multi_string(
   'compare', [], 'Workdir of a further run for the figure curves.'
 )

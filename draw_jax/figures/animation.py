@@ -1,4 +1,4 @@
-"""Pictures being drawn: frames, GIF files and films."""
+"""Images being drawn: frames, GIF files and films."""
 
 import importlib.util
 import math
@@ -34,14 +34,14 @@ def drawing_frames(
   columns: int | None = None,
   scale: int | None = None,
 ) -> np.ndarray:
-  """The frames of an animation in which several pictures are drawn side by side.
+  """The frames of an animation in which several images are drawn side by side.
 
   Args:
-    images: [T, n, H, W, C], the pictures after each step.
+    images: [T, n, H, W, C], the images after each step.
     window: where each step wrote, each field [T, n]; None shows no rectangles.
     size: N of the window's grid; not needed without a window.
-    columns: pictures in a row; None makes the grid about square.
-    scale: pixels of a frame for one of a picture; None gives frames of a
+    columns: images in a row; None makes the grid about square.
+    scale: pixels of a frame for one of an image; None gives frames of a
       moderate size.
 
   Returns:
@@ -69,16 +69,16 @@ def reconstruction_frames(
   columns: int | None = None,
   scale: int | None = None,
 ) -> np.ndarray:
-  """The frames of an animation in which pictures are read, on the left, and drawn again.
+  """The frames of an animation in which images are read, on the left, and drawn again.
 
   Args:
-    targets: [n, H, W, C], the pictures that are encoded.
+    targets: [n, H, W, C], the images that are encoded.
     images: [T, n, H, W, C], their reconstructions after each step.
     read: where each step read, each field [T, n]; shown in green.
     write: where each step wrote, each field [T, n]; shown in red.
     sizes: N of the reading and of the writing grid.
     columns: pairs in a row; None makes the grid about square.
-    scale: pixels of a frame for one of a picture; None gives frames of a
+    scale: pixels of a frame for one of an image; None gives frames of a
       moderate size.
 
   Returns:
@@ -102,7 +102,7 @@ def reconstruction_frames(
 
 
 def default_scale(width: int) -> int:
-  """How much to enlarge a grid that is so many pixels of its pictures wide."""
+  """How much to enlarge a grid that is so many pixels of its images wide."""
   return int(np.clip(_FRAME_WIDTH // width, 1, 8))
 
 

@@ -14,7 +14,7 @@ _MARGIN = 2
 
 
 def explainer_windows(height: int, width: int) -> Window:
-  """The three windows of Fig. 3 for pictures of H x W, each field [3].
+  """The three windows of Fig. 3 for images of H x W, each field [3].
 
   The first has a small stride and a high sigma, the second a large stride and a
   low sigma, the third both large and high.
@@ -28,7 +28,7 @@ def explainer_windows(height: int, width: int) -> Window:
 
 
 def explainer(image) -> page.Page:
-  """Fig. 3: a 3 x 3 grid on a picture, and three windows with what they see.
+  """Fig. 3: a 3 x 3 grid on an image, and three windows with what they see.
 
   Args:
     image: [H, W, C].
@@ -48,19 +48,19 @@ def explainer(image) -> page.Page:
   _grid_of_filters(sheet, image, _MARGIN, _MARGIN, big)
   for i in range(3):
     y = _MARGIN + i * row
-    sheet.picture(image, right, y, small * width)
+    sheet.image(image, right, y, small * width)
     one = jax.tree.map(lambda a, i=i: a[i], shown)
     sheet.rectangle(one, right, y, (height, width), windows.GREEN, small)
     x = right + small * width
     sheet.arrow(x + 0.4 * gap, y + patch / 2, x + 1.6 * gap, y + patch / 2)
-    sheet.picture(seen[i], x + 2 * gap, y, patch)
+    sheet.image(seen[i], x + 2 * gap, y, patch)
   return sheet
 
 
 def _grid_of_filters(sheet: page.Page, image, x: float, y: float, zoom: float, size: int = 3):
-  """Draws the picture with a marked grid of filters on it, its stride and its center."""
+  """Draws the image with a marked grid of filters on it, its stride and its center."""
   height, width = image.shape[:2]
-  sheet.picture(image, x, y, zoom * width)
+  sheet.image(image, x, y, zoom * width)
   center_x, center_y, stride = 0.55 * width, 0.5 * height, 0.26 * min(height, width)
   offsets = (np.arange(size) - (size - 1) / 2) * stride
   xs, ys = (x + zoom * (center_x + offsets + 0.5), y + zoom * (center_y + offsets + 0.5))
@@ -80,7 +80,7 @@ def _grid_of_filters(sheet: page.Page, image, x: float, y: float, zoom: float, s
 
 
 def zooming(image) -> page.Page:
-  """Fig. 4: a picture, its patch, the picture from the patch, and two of the filters.
+  """Fig. 4: an image, its patch, the image from the patch, and two of the filters.
 
   Args:
     image: [H, W, C].
@@ -101,19 +101,19 @@ def zooming(image) -> page.Page:
   bottom = _MARGIN + height + gap
   sheet = page.Page(2 * (width + _MARGIN + gap) + side, bottom + height + _MARGIN)
   right = _MARGIN + width + 2 * gap + side
-  sheet.picture(image, _MARGIN, _MARGIN)
+  sheet.image(image, _MARGIN, _MARGIN)
   sheet.rectangle(shown, _MARGIN, _MARGIN, (height, width), windows.GREEN)
-  sheet.picture(patch, _MARGIN + width + gap, _MARGIN + (height - side) / 2, side)
-  sheet.picture(again / density.max(), right, _MARGIN)
+  sheet.image(patch, _MARGIN + width + gap, _MARGIN + (height - side) / 2, side)
+  sheet.image(again / density.max(), right, _MARGIN)
   for x, one in zip((_MARGIN, right), filters, strict=True):
-    sheet.picture(one / one.max(), x, bottom)
+    sheet.image(one / one.max(), x, bottom)
     thin = shown._replace(line=0.3 * shown.line)
     sheet.rectangle(thin, x, bottom, (height, width), windows.GREEN)
   return sheet
 
 
 def zooming_window(height: int, width: int) -> Window:
-  """A window on the middle of a picture of H x W, half as wide as its shorter side."""
+  """A window on the middle of an image of H x W, half as wide as its shorter side."""
   stride = 0.5 * (min(height, width) - 1) / (PATCH - 1)
   variance = max(0.5 * stride, 0.5) ** 2
   return Window((width - 1) / 2, (height - 1) / 2, variance, stride, 1.0)

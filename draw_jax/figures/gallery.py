@@ -17,7 +17,7 @@ from draw_jax.training import run_log
 from draw_jax.training import workdir as workdir_lib
 
 _COLUMNS = 10  # of the grid of samples
-_BETWEEN = 9  # pictures of an interpolation
+_BETWEEN = 9  # images of an interpolation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class FigureOptions:
     output: the folder for all files.
     num: examples, or rows, of a figure.
     seed: of all randomness.
-    binary: show pictures drawn from the pixels' distributions, not their means.
+    binary: show images drawn from the pixels' distributions, not their means.
     npz: also write the arrays.
-    image: a picture file for the figures that explain attention; None takes one
+    image: an image file for the figures that explain attention; None takes one
       of the run's.
     compare: workdirs of further runs for the curves.
   """
@@ -78,12 +78,12 @@ def make_samples(trained: TrainedModel, options: FigureOptions) -> None:
 
 def make_filters(trained: TrainedModel, options: FigureOptions) -> None:
   """Fig. 3."""
-  page.save(explain.explainer(_picture(trained, options)), options.output / 'filters')
+  page.save(explain.explainer(_image(trained, options)), options.output / 'filters')
 
 
 def make_zooming(trained: TrainedModel, options: FigureOptions) -> None:
   """Fig. 4."""
-  page.save(explain.zooming(_picture(trained, options)), options.output / 'zooming')
+  page.save(explain.zooming(_image(trained, options)), options.output / 'zooming')
 
 
 def make_curves(trained: TrainedModel, options: FigureOptions) -> None:
@@ -122,7 +122,7 @@ def make_reconstructions(trained: TrainedModel, options: FigureOptions) -> None:
 
 
 def make_interpolation(trained: TrainedModel, options: FigureOptions) -> None:
-  """Ways between pictures through the latents."""
+  """Ways between images through the latents."""
   trained.task.check_draws()
   ends = trained.held_out_images(2 * options.num, options.seed)
   first, last = np.split(ends, 2)
@@ -251,17 +251,17 @@ def _reconstruct(
   return targets, drawing
 
 
-def _picture(trained: TrainedModel, options: FigureOptions) -> np.ndarray:
-  """The picture [H, W, C] on which attention is explained."""
+def _image(trained: TrainedModel, options: FigureOptions) -> np.ndarray:
+  """The image [H, W, C] on which attention is explained."""
   if options.image is None:
     return trained.held_out_images(1, options.seed)[0]
   try:
-    image = own_images.open_picture(options.image).convert('RGB')
-    # A print of 12 x 12 filters shows more on a small picture.
+    image = own_images.open_image(options.image).convert('RGB')
+    # A print of 12 x 12 filters shows more on a small image.
     image.thumbnail((100, 100))
     return np.asarray(image)
   except own_images.UNREADABLE as error:
-    raise UserError(f'--image={options.image} cannot be read as a picture: {error}') from error
+    raise UserError(f'--image={options.image} cannot be read as an image: {error}') from error
 
 
 def _unused(name: str, taken) -> str:

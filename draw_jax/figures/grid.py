@@ -1,4 +1,4 @@
-"""Pictures side by side in one array."""
+"""Images side by side in one array."""
 
 import math
 
@@ -11,7 +11,7 @@ WHITE = 255
 
 
 def rgb(images) -> np.ndarray:
-  """Pictures as bytes in three channels.
+  """Images as bytes in three channels.
 
   Args:
     images: [..., H, W, C], floats in [0, 1] or uint8. Three channels are red,
@@ -35,20 +35,20 @@ def enlarge(images: np.ndarray, scale: int) -> np.ndarray:
 
 
 def default_columns(num: int) -> int:
-  """Columns of a grid of `num` pictures that is about square, with no cell left over if it can."""
+  """Columns of a grid of `num` images that is about square, with no cell left over if it can."""
   root = math.sqrt(num)
   full = (c for c in range(math.ceil(root), int(2 * root) + 1) if num % c == 0)
   return max(1, next(full, math.ceil(root)))
 
 
 def tile(images, columns: int | None = None, padding: int = 2, scale: int = 1) -> np.ndarray:
-  """Lays pictures out in rows, from left to right and from top to bottom.
+  """Lays images out in rows, from left to right and from top to bottom.
 
   Args:
     images: [n, H, W, C], floats in [0, 1] or uint8.
-    columns: pictures in a row; None makes the grid about square.
+    columns: images in a row; None makes the grid about square.
     padding: pixels between neighbors and around the grid.
-    scale: enlarges each pixel of a picture to a square of this side.
+    scale: enlarges each pixel of an image to a square of this side.
 
   Returns:
     uint8 [h, w, 3].
@@ -67,6 +67,6 @@ def tile(images, columns: int | None = None, padding: int = 2, scale: int = 1) -
 
 
 def save_png(path, image) -> None:
-  """Writes one picture [h, w, C] as PNG."""
+  """Writes one image [h, w, C] as PNG."""
   with files.writing(path) as temporary:
     Image.fromarray(rgb(image)).save(temporary, format='PNG', optimize=True)

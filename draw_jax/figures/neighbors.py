@@ -1,4 +1,4 @@
-"""Figures 6, 9 and 12: generated pictures beside the training pictures nearest to them."""
+"""Figures 6, 9 and 12: generated images beside the training images nearest to them."""
 
 from collections.abc import Iterable
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from draw_jax.figures import grid, page
 
-_GAP = 2  # pixels between pictures
-_APART = 6  # between the generated pictures and the column of neighbors
+_GAP = 2  # pixels between images
+_APART = 6  # between the generated images and the column of neighbors
 
 
 def nearest(queries, chunks: Iterable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """The nearest of many pictures to each query, by L2 over all pixels, searched exactly.
+  """The nearest of many images to each query, by L2 over all pixels, searched exactly.
 
   Distances are sums of squared differences, not products that cancel, so the
   order of two close neighbors is right to the last bits of a float32.
 
   Args:
     queries: [q, H, W, C], floats in [0, 1] or uint8.
-    chunks: arrays [m, H, W, C] of the pictures to search, of any number each,
+    chunks: arrays [m, H, W, C] of the images to search, of any number each,
       floats in [0, 1] or uint8; chunks of one size are compiled once.
 
   Returns:
@@ -60,12 +60,12 @@ def _floats(images) -> jax.Array:
 
 
 def samples(images, columns: int | None = None, nearest_images=None) -> page.Page:
-  """Figs. 6, 8, 9 and 12: a grid of generated pictures.
+  """Figs. 6, 8, 9 and 12: a grid of generated images.
 
   Args:
     images: [n, H, W, C].
-    columns: pictures in a row; None makes the grid about square.
-    nearest_images: [rows, H, W, C], the training pictures nearest to those of the
+    columns: images in a row; None makes the grid about square.
+    nearest_images: [rows, H, W, C], the training images nearest to those of the
       last column, shown to the right of it; None shows no such column.
   """
   images = np.asarray(images)
@@ -73,8 +73,8 @@ def samples(images, columns: int | None = None, nearest_images=None) -> page.Pag
   sheet = grid.tile(images, columns, _GAP)
   extra = 0 if nearest_images is None else _APART + images.shape[2]
   result = page.Page(sheet.shape[1] + extra, sheet.shape[0])
-  result.picture(sheet, 0, 0)
+  result.image(sheet, 0, 0)
   if nearest_images is not None:
     column = grid.tile(nearest_images, 1, _GAP)
-    result.picture(column, sheet.shape[1] + _APART - 2 * _GAP, 0)
+    result.image(column, sheet.shape[1] + _APART - 2 * _GAP, 0)
   return result

@@ -1,6 +1,6 @@
-"""Moving pictures for notebooks, as objects that a cell shows when they are its last line.
+"""Animations for notebooks, as objects that a cell shows when they are its last line.
 
-Pictures that stand still need nothing from here: a `page.Page` and an image of Pillow show
+Still images need nothing from here: a `page.Page` and an image of Pillow show
 themselves.
 """
 

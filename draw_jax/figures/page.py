@@ -1,4 +1,4 @@
-"""Static figures: a page measured in pixels of the pictures on it, without axes."""
+"""Static figures: a page measured in pixels of the images on it, without axes."""
 
 import io
 import pathlib
@@ -20,9 +20,9 @@ _NOTEBOOK_DPI = _DPI // 2  # a notebook's column is about 900 pixels wide
 
 
 class Page:
-  """An empty white page on which pictures are placed.
+  """An empty white page on which images are placed.
 
-  Coordinates are pixels of the pictures, x to the right and y downwards from the
+  Coordinates are pixels of the images, x to the right and y downwards from the
   upper left corner of the page. Rectangles and words stay sharp in a PDF file.
   """
 
@@ -41,11 +41,11 @@ class Page:
 
   @property
   def point(self) -> float:
-    """The length of one point, in pixels of the pictures."""
+    """The length of one point, in pixels of the images."""
     return _DPI / 72 / self.scale
 
-  def picture(self, image, x: float, y: float, width: float | None = None):
-    """Places a picture [H, W, C] with its corner at x, y; `width` enlarges it."""
+  def image(self, image, x: float, y: float, width: float | None = None):
+    """Places an image [H, W, C] with its corner at x, y; `width` enlarges it."""
     image = grid.rgb(image)
     width = width or image.shape[1]
     height = width * image.shape[0] / image.shape[1]
@@ -57,7 +57,7 @@ class Page:
     )
 
   def rectangle(self, shown: windows.Rectangles, x: float, y: float, shape, color, zoom=1.0):
-    """Draws one rectangle on a picture of shape (H, W) placed at x, y, enlarged `zoom` times."""
+    """Draws one rectangle on an image of shape (H, W) placed at x, y, enlarged `zoom` times."""
     left, top, right, bottom, line = (zoom * float(a) for a in shown)
     x, y, inset = x + zoom / 2, y + zoom / 2, zoom / 2
     clip = Rectangle(

@@ -1,6 +1,6 @@
 """Passes of a trained network whose every step is wanted as arrays.
 
-Example i of a pass depends on the seed and on i alone, so the first pictures of
+Example i of a pass depends on the seed and on i alone, so the first images of
 a large grid are those of a small one, whatever the size of the chunks that the
 work is done in.
 """
@@ -21,7 +21,7 @@ CHUNK = 128  # examples worked on at once
 
 
 class Drawing(NamedTuple):
-  """n pictures and how they were drawn; NumPy arrays, T = 1 if only the last step is kept."""
+  """n images and how they were drawn; NumPy arrays, T = 1 if only the last step is kept."""
 
   images: np.ndarray  # [T, n, H, W, C] in [0, 1]
   write: Window | None = None  # each field [T, n]
@@ -30,14 +30,14 @@ class Drawing(NamedTuple):
 
 
 class Looking(NamedTuple):
-  """How a classifier looked at n pictures; NumPy arrays."""
+  """How a classifier looked at n images; NumPy arrays."""
 
   window: Window  # where each glimpse was taken, each field [T, n]
   glimpse: np.ndarray  # [T, n, h, w, C], what was seen
 
 
 def look(model: nn.Module, params, images) -> Looking:
-  """Classifies pictures [n, H, W, C]; every glimpse is kept."""
+  """Classifies images [n, H, W, C]; every glimpse is kept."""
   images = jnp.asarray(images, jnp.float32)
   return _in_chunks(lambda i: _look(model, params, images[i]), len(images), 'looking')
 
@@ -52,12 +52,12 @@ def generate(
   trace: bool = True,
   binary: bool = False,
 ) -> Drawing:
-  """Draws pictures from the prior.
+  """Draws images from the prior.
 
   Args:
     model: the network.
     params: its parameters.
-    num: n, how many pictures.
+    num: n, how many images.
     seed: of all randomness.
     glimpses: T; None takes the model's own.
     trace: keep every step, or else only the last.
@@ -69,7 +69,7 @@ def generate(
 
 
 def reconstruct(model: DRAW, params, images, seed: int, *, binary: bool = False) -> Drawing:
-  """Encodes pictures [n, H, W, C] and draws them again; every step is kept."""
+  """Encodes images [n, H, W, C] and draws them again; every step is kept."""
   images = jnp.asarray(images, jnp.float32)
   fixed = {'glimpses': model.glimpses, 'binary': binary}
   key = jax.random.key(seed)
@@ -87,9 +87,9 @@ def interpolate(
   *,
   binary: bool = False,
 ) -> np.ndarray:
-  """Pictures on the way from some pictures to others, on straight lines between their latents.
+  """Images on the way from some images to others, on straight lines between their latents.
 
-  Both ends take the same noise: the latents that say nothing about a picture are
+  Both ends take the same noise: the latents that say nothing about an image are
   noise, and the middle between two independent draws of it would be too small.
 
   Args:
@@ -97,7 +97,7 @@ def interpolate(
     params: its parameters.
     images: [n, H, W, C], where to start.
     others: [n, H, W, C], where to go.
-    between: K, pictures of each way, the reconstructions of both ends among them.
+    between: K, images of each way, the reconstructions of both ends among them.
     seed: of the noise.
     binary: draw the pixels, or else show their mean.
 
@@ -142,13 +142,13 @@ def _reconstruct(model, params, key, indices, x, *, glimpses, binary) -> Drawing
 
 @functools.partial(jax.jit, static_argnames='model')
 def _latents(model, params, x, noise) -> jax.Array:
-  """The latents [T, B, Z] that the encoder draws for pictures [B, H, W, C]."""
+  """The latents [T, B, Z] that the encoder draws for images [B, H, W, C]."""
   return model.apply({'params': params}, x, noise, method='infer').latents
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'binary'))
 def _decode(model, params, latents, key, indices, *, binary) -> jax.Array:
-  """The pictures [B, H, W, C] of latents [T, B, Z]."""
+  """The images [B, H, W, C] of latents [T, B, Z]."""
   canvas, _ = model.apply({'params': params}, latents, method='decode')
   return _show(model, canvas[None], key, indices, binary)[0]
 
@@ -160,7 +160,7 @@ def _noise(model: DRAW, key, indices, glimpses: int) -> jax.Array:
 
 
 def _show(model: DRAW, canvas, key, indices, binary: bool) -> jax.Array:
-  """Pictures [T, n, H, W, C] of canvases; all steps of one example share their randomness."""
+  """Images [T, n, H, W, C] of canvases; all steps of one example share their randomness."""
   if not binary:
     return model.mean(canvas)
   # Another stream than that of the latents.

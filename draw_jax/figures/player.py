@@ -1,4 +1,4 @@
-"""A web page that plays the drawing of many pictures side by side, all in one file."""
+"""A web page that plays the drawing of many images side by side, all in one file."""
 
 import base64
 import importlib.resources
@@ -18,7 +18,7 @@ class Section(NamedTuple):
   """n drawings with a heading."""
 
   title: str
-  images: np.ndarray  # [T, n, H, W, C], the pictures after each step
+  images: np.ndarray  # [T, n, H, W, C], the images after each step
   write: Window | None = None  # where each step wrote, each field [T, n]
   write_size: int = 0  # N of the writing grid
   read: Window | None = None  # where each step read, each field [T, n]
@@ -28,7 +28,7 @@ class Section(NamedTuple):
 
 
 def html(title: str, sections: list[Section]) -> str:
-  """The page as text: pictures, script and style are in it, and it asks for nothing else."""
+  """The page as text: images, script and style are in it, and it asks for nothing else."""
   data = {'title': title, 'sections': [_section(section) for section in sections]}
   # A '</script>' in a title must not end the element that holds the data.
   text = json.dumps(data, separators=(',', ':')).replace('<', '\\u003c')
@@ -70,7 +70,7 @@ def _rectangles(window: Window | None, size: int, height: int, width: int):
 
 
 def _png(image: np.ndarray) -> str:
-  """A picture [H, W, C] as a data address, in gray where it is gray."""
+  """An image [H, W, C] as a data address, in gray where it is gray."""
   pixels = grid.rgb(image)
   pixels = pixels if image.shape[-1] == 3 else pixels[..., 0]
   buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Figures 1, 5, 7 and 10: pictures step by step, one row for each example."""
+"""Figures 1, 5, 7 and 10: images step by step, one row for each example."""
 
 import jax
 import numpy as np
@@ -6,7 +6,7 @@ import numpy as np
 from draw_jax.attention import Window
 from draw_jax.figures import page, windows
 
-_GAP = 2  # pixels between pictures
+_GAP = 2  # pixels between images
 _MARGIN = 2
 _BARS = 12  # height of the bars under a row
 
@@ -24,10 +24,10 @@ def sequences(
   columns: int = 12,
   color=windows.RED,
 ) -> page.Page:
-  """Figs. 1, 7 and 10: how pictures come about, with the window of each step.
+  """Figs. 1, 7 and 10: how images come about, with the window of each step.
 
   Args:
-    images: [T, n, H, W, C], the pictures after each step.
+    images: [T, n, H, W, C], the images after each step.
     window: where each step wrote, each field [T, n]; None without attention.
     size: N of the window's grid.
     columns: how many of the steps are shown, the first and the last among them.
@@ -64,10 +64,10 @@ def reconstructions(
   """Where the encoder looks, above what the decoder draws, above what it costs.
 
   Args:
-    targets: [n, H, W, C], the pictures that are encoded.
+    targets: [n, H, W, C], the images that are encoded.
     images: [T, n, H, W, C], their reconstructions after each step.
     kl: [T, n], nats of each step, drawn as bars: the bar of a step that is shown
-      stands under the middle of its picture.
+      stands under the middle of its image.
     read: where each step read, each field [T, n]; None without attention.
     write: where each step wrote, each field [T, n]; None without attention.
     sizes: N of the reading and of the writing grid.
@@ -80,7 +80,7 @@ def reconstructions(
 
 
 def _rows(lines, kl, columns: int) -> page.Page:
-  """One group of lines of pictures for each example, over one arrow of time.
+  """One group of lines of images for each example, over one arrow of time.
 
   Args:
     lines: what each line of a group shows: images [T, n, H, W, C], window or
@@ -100,7 +100,7 @@ def _rows(lines, kl, columns: int) -> page.Page:
     for i in range(num):
       for column, t in enumerate(shown_steps):
         x, y = _MARGIN + column * step_x, _MARGIN + i * group + row * step_y
-        sheet.picture(images[t, i], x, y)
+        sheet.image(images[t, i], x, y)
         if shown is not None:
           one = jax.tree.map(lambda a, t=t, i=i: a[t, i], shown)
           sheet.rectangle(one, x, y, (height, width), color)
@@ -116,12 +116,12 @@ def _rows(lines, kl, columns: int) -> page.Page:
 
 
 def interpolation(first, ways, last) -> page.Page:
-  """Ways between pictures: where each starts, what the network draws, where it goes.
+  """Ways between images: where each starts, what the network draws, where it goes.
 
   Args:
-    first: [n, H, W, C], the pictures on the left.
+    first: [n, H, W, C], the images on the left.
     ways: [n, K, H, W, C], drawn ones from the first to the last.
-    last: [n, H, W, C], the pictures on the right.
+    last: [n, H, W, C], the images on the right.
   """
   num, between, height, width, _ = np.shape(ways)
   step_x, step_y, apart = width + _GAP, height + _GAP, 3 * _GAP
@@ -129,8 +129,8 @@ def interpolation(first, ways, last) -> page.Page:
   sheet = page.Page(total, 2 * _MARGIN + num * step_y - _GAP)
   for i in range(num):
     y = _MARGIN + i * step_y
-    sheet.picture(first[i], _MARGIN, y)
+    sheet.image(first[i], _MARGIN, y)
     for k in range(between):
-      sheet.picture(ways[i][k], _MARGIN + (k + 1) * step_x + apart, y)
-    sheet.picture(last[i], _MARGIN + (between + 1) * step_x + 2 * apart, y)
+      sheet.image(ways[i][k], _MARGIN + (k + 1) * step_x + apart, y)
+    sheet.image(last[i], _MARGIN + (between + 1) * step_x + 2 * apart, y)
   return sheet

@@ -1,7 +1,7 @@
 """Attention windows as rectangles.
 
 A window is shown by the rectangle through the centers of its outermost filters.
-Filters that stand outside the picture act on its nearest edge (see
+Filters that stand outside the image act on its nearest edge (see
 `attention.filterbank`), so corners outside are moved to the edge pixels: the
 rectangle delimits the pixels that the window acts on, and a window that lies
 wholly outside is a line along that edge.
@@ -19,12 +19,12 @@ GREEN = (0, 200, 60)  # where it reads
 
 # A border as wide as sigma would hide a digit.
 _WIDTH_PER_SIGMA = 0.4
-# Of the longer side: borders that can be seen but do not fill the picture.
+# Of the longer side: borders that can be seen but do not fill the image.
 _THINNEST, _THICKEST = 0.012, 0.12
 
 
 class Rectangles(NamedTuple):
-  """Rectangles on pictures, in pixels from 0 in the middle of the first; each [...]."""
+  """Rectangles on images, in pixels from 0 in the middle of the first; each [...]."""
 
   left: np.ndarray
   top: np.ndarray
@@ -34,7 +34,7 @@ class Rectangles(NamedTuple):
 
 
 def rectangles(window: Window, size: int, height: int, width: int) -> Rectangles:
-  """The rectangles that show windows on pictures of H x W.
+  """The rectangles that show windows on images of H x W.
 
   Args:
     window: each field [...].
@@ -44,7 +44,7 @@ def rectangles(window: Window, size: int, height: int, width: int) -> Rectangles
 
   Returns:
     Rectangles from center - (N - 1) / 2 stride to center + (N - 1) / 2 stride on
-    both axes, within the picture, with borders whose width grows with sigma.
+    both axes, within the image, with borders whose width grows with sigma.
   """
   x, y, variance, stride = (np.asarray(field, np.float64) for field in window[:4])
   half = (size - 1) / 2 * stride
@@ -59,12 +59,12 @@ def rectangles(window: Window, size: int, height: int, width: int) -> Rectangles
 
 
 def mark(images, shown: Rectangles | None, scale: int = 1, color=RED) -> np.ndarray:
-  """Enlarges pictures and draws a rectangle on each, with smooth borders.
+  """Enlarges images and draws a rectangle on each, with smooth borders.
 
   Args:
     images: [..., H, W, C], floats in [0, 1] or uint8.
-    shown: each field [...] as the leading axes of the pictures; None draws none.
-    scale: pixels of the result for one of the picture.
+    shown: each field [...] as the leading axes of the images; None draws none.
+    scale: pixels of the result for one of the image.
     color: of the borders, bytes.
 
   Returns:

@@ -29,7 +29,7 @@ _CASES = flags.DEFINE_multi_string(
   ['54,54,3,64', '54,54,3,256', '128,128,3,64', '256,256,3,64'],
   'H,W,C of the images, and T.',
 )
-_BATCH_SIZE = flags.DEFINE_integer('batch_size', 20, 'Pictures of a step.', lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer('batch_size', 20, 'Images of a step.', lower_bound=1)
 _TIME = flags.DEFINE_bool('time', True, 'Also take steps; otherwise they are only compiled.')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 5, 'Steps of each kind.', lower_bound=1)
 
@@ -69,8 +69,8 @@ def _compile(image_shape: tuple[int, int, int], glimpses: int, remat: str):
   config.model.glimpses = glimpses
   prepared = setup.make(config, image_shape)
   state = prepared.init()(np.full(image_shape, 0.5, np.float32))
-  pictures = np.random.default_rng(0).integers(0, 256, (_BATCH_SIZE.value, *image_shape), np.uint8)
-  batch = jax.device_put({'image': pictures}, sharding.by_batch(prepared.mesh))
+  images = np.random.default_rng(0).integers(0, 256, (_BATCH_SIZE.value, *image_shape), np.uint8)
+  batch = jax.device_put({'image': images}, sharding.by_batch(prepared.mesh))
   return prepared.train_step().lower(state, batch).compile(), state, batch
 
 

@@ -86,8 +86,8 @@ def _work() -> None:
   prepared = setup.make(config, shape)
   state = prepared.init()(np.full(shape, 0.2, np.float32))
   train_step = prepared.train_step()
-  pictures = np.random.default_rng(0).integers(0, 256, (size, *shape), np.uint8)
-  batch = sharding.put(prepared.mesh, {'image': np.array_split(pictures, jax.process_count())[0]})
+  images = np.random.default_rng(0).integers(0, 256, (size, *shape), np.uint8)
+  batch = sharding.put(prepared.mesh, {'image': np.array_split(images, jax.process_count())[0]})
   for repetition in range(_STEPS.value + 1):
     state, _ = jax.block_until_ready(train_step(state, batch))
     if repetition == 0:  # That one was compiled.

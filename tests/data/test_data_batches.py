@@ -143,7 +143,7 @@ def test_binarization_that_a_dataset_cannot_have():
       data.open_dataset(name, binarization=wrong)
 
 
-def test_only_own_pictures_take_a_path():
+def test_only_own_images_take_a_path():
   with pytest.raises(UserError, match='mnist takes no path, channels'):
     data.open_dataset('mnist', path='x', channels=1)
 

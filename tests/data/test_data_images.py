@@ -13,12 +13,12 @@ from draw_jax.errors import UserError
 
 @pytest.fixture
 def folder(tmp_path):
-  (tmp_path / 'pictures' / 'more').mkdir(parents=True)
+  (tmp_path / 'images' / 'more').mkdir(parents=True)
   for i in range(20):
     name = f'more/{i}.png' if i % 2 else f'{i}.jpg'
-    Image.new('RGB', (40, 30), (10 * i, 100, 0)).save(tmp_path / 'pictures' / name)
-  (tmp_path / 'pictures' / 'notes.txt').write_text('not an image')
-  return tmp_path / 'pictures'
+    Image.new('RGB', (40, 30), (10 * i, 100, 0)).save(tmp_path / 'images' / name)
+  (tmp_path / 'images' / 'notes.txt').write_text('not an image')
+  return tmp_path / 'images'
 
 
 def test_folder(folder):
@@ -40,10 +40,10 @@ def test_folder_in_gray_and_oblong_and_binarized(folder):
 
 
 def test_the_middle_is_kept(tmp_path):
-  picture = np.zeros((10, 30, 3), np.uint8)
-  picture[:, 10:20] = 255
+  image = np.zeros((10, 30, 3), np.uint8)
+  image[:, 10:20] = 255
   for i in range(2):
-    Image.fromarray(picture).save(tmp_path / f'{i}.png')
+    Image.fromarray(image).save(tmp_path / f'{i}.png')
   dataset = data.open_dataset('images', path=str(tmp_path), image_size=10)
   assert (next(dataset.eval_batches('valid', 1))['image'] == 255).all()
 
@@ -53,7 +53,7 @@ def test_the_middle_is_kept(tmp_path):
 def test_array(tmp_path, kind, suffix):
   bits = np.random.default_rng(0).integers(0, 2, (10, 8, 6)).astype(bool)
   array = bits * np.uint8(255) if kind == 'uint8' else bits.astype(kind)
-  path = tmp_path / f'pictures.{suffix}'
+  path = tmp_path / f'images.{suffix}'
   np.save(path, array) if suffix == 'npy' else np.savez(path, array)
   dataset = data.open_dataset('images', path=str(path))
   assert dataset.image_shape == (8, 6, 1)
@@ -73,7 +73,7 @@ def test_array_of_another_size_and_channels(tmp_path):
   assert (next(dataset.train_batches(2, seed=0))['image'] == 77).all()
 
 
-def test_picture_that_does_not_decode(folder):
+def test_image_that_does_not_decode(folder):
   (folder / 'broken.png').write_bytes(b'\x89PNG not really')
   with pytest.raises(UserError, match=r'broken\.png does not decode'):
     data.open_dataset('images', path=str(folder), image_size=8)
@@ -91,9 +91,9 @@ def test_photo_whose_exif_is_wrong(folder):
 
 def read_one(path, channels=3):
   """The pixel [C] of a folder's only kind of image."""
-  pictures = images.read_folder(path, (4, 4), channels)
-  assert (pictures == pictures[0, 0, 0]).all()
-  return pictures[0, 0, 0].tolist()
+  pixels = images.read_folder(path, (4, 4), channels)
+  assert (pixels == pixels[0, 0, 0]).all()
+  return pixels[0, 0, 0].tolist()
 
 
 @pytest.mark.parametrize('suffix', ['png', 'tif', 'pgm'])
@@ -106,8 +106,8 @@ def test_16_bits_of_gray_are_scaled(tmp_path, suffix):
 def test_16_bits_with_the_first_byte_in_front(tmp_path):
   pixels = np.full((4, 4), 257 * 100, '>u2')
   Image.frombytes('I;16B', (4, 4), pixels.tobytes()).save(tmp_path / 'x.tif')
-  with Image.open(tmp_path / 'x.tif') as picture:
-    assert picture.mode == 'I;16B'
+  with Image.open(tmp_path / 'x.tif') as image:
+    assert image.mode == 'I;16B'
   assert read_one(tmp_path, 1) == [100]
 
 
@@ -122,16 +122,16 @@ def test_pixels_of_no_fixed_range_are_refused(tmp_path, mode):
 def test_what_is_transparent_is_white(tmp_path, mode):
   options = {}
   if mode == 'RGBA':
-    picture = Image.new(mode, (4, 4), (200, 0, 0, 0))
+    image = Image.new(mode, (4, 4), (200, 0, 0, 0))
   elif mode == 'LA':
-    picture = Image.new(mode, (4, 4), (30, 0))
+    image = Image.new(mode, (4, 4), (30, 0))
   elif mode == 'PA':
-    picture, options = Image.new('P', (4, 4), 3), {'transparency': bytes([255, 255, 255, 0])}
-    picture.putpalette(range(12))
+    image, options = Image.new('P', (4, 4), 3), {'transparency': bytes([255, 255, 255, 0])}
+    image.putpalette(range(12))
   else:
-    picture = Image.new(mode, (4, 4))
+    image = Image.new(mode, (4, 4))
     options['transparency'] = (0, 0, 0) if mode == 'RGB' else 0
-  picture.save(tmp_path / 'x.png', **options)
+  image.save(tmp_path / 'x.png', **options)
   assert read_one(tmp_path) == [255, 255, 255]
   assert read_one(tmp_path, 1) == [255]
 
@@ -146,7 +146,7 @@ def test_opaque_pixels_keep_their_colors(tmp_path):
   assert read_one(tmp_path) == [10, 20, 30]
 
 
-def test_picture_too_large_to_be_trusted(folder, monkeypatch):
+def test_image_too_large_to_be_trusted(folder, monkeypatch):
   monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 100)
   with pytest.raises(UserError, match=r'does not decode \(Image size'):
     data.open_dataset('images', path=str(folder), image_size=8)

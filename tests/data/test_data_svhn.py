@@ -45,12 +45,12 @@ def test_splits_and_patches(tiny_svhn, tmp_path):
     'test': 4,
   }
   sources = dataset._sources
-  pictures = {
+  images = {
     split: {source[i]['image'].tobytes() for i in range(len(source))}
     for split, source in sources.items()
   }
-  assert not pictures['train'] & pictures['valid']
-  assert len(pictures['train'] | pictures['valid']) == 100
+  assert not images['train'] & images['valid']
+  assert len(images['train'] | images['valid']) == 100
   batch = next(dataset.eval_batches('valid', 2))
   np.testing.assert_array_equal(batch['image'][1], sources['valid'][1]['image'][5:59, 5:59])
 
@@ -68,12 +68,12 @@ def test_without_the_optional_split(tiny_svhn, tmp_path):
 
 def test_the_common_box_is_widened_by_30_percent():
   # Red inside the widened box of two digits, blue outside.
-  picture = np.zeros((100, 200, 3), np.uint8)
-  picture[..., 2] = 255
+  image = np.zeros((100, 200, 3), np.uint8)
+  image[..., 2] = 255
   # Digits at x 60..80 and 90..100, y 20..60 and 30..50: 40 x 40, widened by 6 on each side.
-  picture[14:66, 54:106] = (255, 0, 0)
+  image[14:66, 54:106] = (255, 0, 0)
   stream = io.BytesIO()
-  Image.fromarray(picture).save(stream, 'PNG')
+  Image.fromarray(image).save(stream, 'PNG')
   boxes = np.array([[60, 90], [20, 30], [20, 10], [40, 20]], float)
   cut = svhn.cut('x.png', stream, boxes)
   assert cut.shape == (64, 64, 3)
@@ -104,7 +104,7 @@ def test_struct_that_lacks_a_box(tiny_svhn, tmp_path, lacking):
   refuse(tiny_svhn, tmp_path, 'test/digitStruct.mat lacks a box for 3.png')
 
 
-def test_box_outside_the_picture(tiny_svhn, tmp_path):
+def test_box_outside_the_image(tiny_svhn, tmp_path):
   boxes = {f'{i}.png': [digit(500, 8, 10, 20)] for i in range(1, 5)}
   write_struct(tiny_svhn / 'test' / 'digitStruct.mat', boxes)
   refuse(tiny_svhn, tmp_path, 'boxes lie outside the image')
@@ -120,13 +120,13 @@ def test_missing_struct(tiny_svhn, tmp_path):
   refuse(tiny_svhn, tmp_path, 'has no digitStruct.mat')
 
 
-def test_picture_that_does_not_decode(tiny_svhn, tmp_path):
+def test_image_that_does_not_decode(tiny_svhn, tmp_path):
   path = tiny_svhn / 'train' / '2.png'
   path.write_bytes(path.read_bytes()[:200])
   refuse(tiny_svhn, tmp_path, 'train/2.png does not decode')
 
 
-def test_picture_that_is_not_there(tiny_svhn, tmp_path):
+def test_image_that_is_not_there(tiny_svhn, tmp_path):
   (tiny_svhn / 'train' / '2.png').unlink()
   refuse(tiny_svhn, tmp_path, 'train has no 2.png')
 

@@ -217,7 +217,7 @@ def test_a_transform_works_on_batches_only_if_it_says_so():
   assert not (first_batch(Marks()) == 7).all()
 
 
-def test_cluttered_pictures_to_evaluate_never_change():
+def test_cluttered_images_to_evaluate_never_change():
   """In evaluation, where each result in README.md was measured: drawn once and for all."""
   dataset = Dataset(cluttered_mnist.SPEC, {'train': digits(40), 'test': digits(64)}, 'none')
   (batch,) = dataset.eval_batches('test', 64)

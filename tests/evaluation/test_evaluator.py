@@ -82,7 +82,7 @@ def with_evaluation(task, kind):
   return Other(task.model)
 
 
-def pictures(dataset):
+def images(dataset):
   num = dataset.num_examples('test')
   return next(dataset.eval_batches('test', num))['image'].astype(np.float32) / 255
 
@@ -104,12 +104,12 @@ def exact(task, params, x, points):
   canvas, _ = model.apply(variables, latents, method='decode')
   log_prob = bernoulli_log_prob(canvas[None], x[:, None]).sum((-3, -2, -1))  # [N, points^2]
   nll = -logsumexp(np.asarray(log_prob, np.float64) + log_weights, axis=1)
-  infer = jax.jit(lambda picture: model.apply(
-    variables, jnp.broadcast_to(picture, (len(z), *SHAPE)), latents, method='infer'
+  infer = jax.jit(lambda image: model.apply(
+    variables, jnp.broadcast_to(image, (len(z), *SHAPE)), latents, method='infer'
   ))  # fmt: skip
   bound, variance = [], []
-  for picture, value in zip(x, nll, strict=True):
-    terms = infer(picture)
+  for image, value in zip(x, nll, strict=True):
+    terms = infer(image)
     bound.append(np.exp(log_weights) @ np.asarray(terms.loss, np.float64))
     log_w = -np.asarray(terms.reconstruction + terms.log_ratio.sum(0), np.float64)
     variance.append(np.exp(logsumexp(2 * (log_w + value) + log_weights)) - 1)
@@ -119,7 +119,7 @@ def exact(task, params, x, points):
 def test_bounds_against_numerical_integration():
   task, params = make_draw()
   dataset = make_dataset()
-  x = pictures(dataset)
+  x = images(dataset)
   nll, bound, variance = exact(task, params, x, points=48)
   finer = exact(task, params, x, points=64)
   # Far below the errors of the draws.
@@ -162,7 +162,7 @@ def reference():
 def test_each_draw_is_that_of_its_example_and_number(reference):
   """The figures from their definition: all draws of all examples at once."""
   task, params, options, measured = reference
-  x = pictures(make_dataset())
+  x = images(make_dataset())
   key = jax.random.key(options['seed'])
   noise = np.stack([
     [

@@ -1,4 +1,4 @@
-"""A workdir of a tiny run on color pictures that are not square."""
+"""A workdir of a tiny run on color images that are not square."""
 
 import numpy as np
 import pytest

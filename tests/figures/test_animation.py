@@ -25,7 +25,7 @@ def some_frames():
   return animation.drawing_frames(some_images(), some_window(), 3, scale=3)
 
 
-def test_one_frame_a_step_with_each_rectangle_on_its_picture():
+def test_one_frame_a_step_with_each_rectangle_on_its_image():
   frames = some_frames()
   assert frames.shape[0] == STEPS and frames.dtype == np.uint8
   shown = windows.rectangles(some_window(), 3, HEIGHT, WIDTH)

@@ -76,17 +76,17 @@ def test_what_needs_no_data_is_made_without_them(run, tmp_path, capsys):
       make(alone, options)
 
 
-def test_a_file_that_is_no_picture_is_one_message(run, tmp_path):
-  (tmp_path / 'a.txt').write_text('no picture')
+def test_a_file_that_is_no_image_is_one_message(run, tmp_path):
+  (tmp_path / 'a.txt').write_text('no image')
   options = gallery.FigureOptions(tmp_path, image=str(tmp_path / 'a.txt'))
   with pytest.raises(UserError, match=r'--image=.*a\.txt'):
     gallery.make_zooming(run, options)
 
 
-def test_an_own_picture_is_read_as_those_of_a_folder(run, tmp_path, monkeypatch):
-  def show(picture):
-    picture.save(tmp_path / 'x.png')
-    return gallery._picture(run, gallery.FigureOptions(tmp_path, image=str(tmp_path / 'x.png')))
+def test_an_own_image_is_read_as_those_of_a_folder(run, tmp_path, monkeypatch):
+  def show(image):
+    image.save(tmp_path / 'x.png')
+    return gallery._image(run, gallery.FigureOptions(tmp_path, image=str(tmp_path / 'x.png')))
 
   assert (show(Image.new('RGBA', (8, 6), (9, 9, 9, 0))) == 255).all()
   gray = np.full((6, 8), 257 * 100, np.uint16)
@@ -178,8 +178,8 @@ def test_both_binaries_write_what_was_asked_for(run, workdir, tmp_path):
   with np.load(tmp_path / 'a' / 'samples.npz') as arrays:
     np.testing.assert_allclose(arrays['images'], images[-1], rtol=1e-5)
   scale = animation.default_scale(5 * 14)
-  with Image.open(tmp_path / 'a' / 'samples.png') as picture:
+  with Image.open(tmp_path / 'a' / 'samples.png') as image:
     expected = grid.tile(images[-1], 5, scale=scale).astype(int)
-    assert np.abs(np.asarray(picture) - expected).max() <= 1
+    assert np.abs(np.asarray(image) - expected).max() <= 1
   assert Image.open(tmp_path / 'a' / 'samples.gif').n_frames == 3
   assert {path.name for path in (tmp_path / 'b').iterdir()} == {'curves.png', 'curves.pdf'}

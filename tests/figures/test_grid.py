@@ -1,4 +1,4 @@
-"""Pictures side by side, and files that are whole."""
+"""Images side by side, and files that are whole."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The exact search for nearest pictures."""
+"""The exact search for nearest images."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_agrees_with_brute_force(chunk, channels):
   np.testing.assert_allclose(found, images[expected] / 255, atol=1e-6)
 
 
-def test_tells_almost_equal_pictures_apart():
+def test_tells_almost_equal_images_apart():
   """|q|^2 - 2 q x + |x|^2 in float32 would not."""
   image = np.random.default_rng(0).random((64, 64, 3), np.float32)
   images = np.stack([image] * 50)

@@ -11,7 +11,7 @@ from PIL import Image
 from draw_jax.figures import notebook, page, player
 
 
-def test_an_animation_is_a_picture_in_the_page_itself():
+def test_an_animation_is_an_image_in_the_page_itself():
   frames = np.zeros((3, 8, 10, 3), np.uint8)
   frames[1] = 255
   text = notebook.animation(frames, seconds=0.6, pause=1.0)._repr_html_()
@@ -38,7 +38,7 @@ def test_the_player_is_framed_whole():
 
 def test_a_page_shows_itself():
   sheet = page.Page(100, 50)
-  sheet.picture(np.ones((4, 4, 1)), 0, 0, 4)
+  sheet.image(np.ones((4, 4, 1)), 0, 0, 4)
   with Image.open(io.BytesIO(sheet._repr_png_())) as image:
     assert image.format == 'PNG'
     width, height = image.size

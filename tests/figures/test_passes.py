@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(network):
   assert np.abs(first - other).max() > 1e-3
 
 
-def test_a_picture_depends_neither_on_their_number_nor_on_the_chunks(network, monkeypatch):
+def test_an_image_depends_neither_on_their_number_nor_on_the_chunks(network, monkeypatch):
   few = passes.generate(*network, 3, 0)
   monkeypatch.setattr(passes, 'CHUNK', 2)
   many = passes.generate(*network, 5, 0)

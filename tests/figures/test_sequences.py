@@ -20,7 +20,7 @@ def some_images(channels=1):
 
 
 def drawn(sheet):
-  """Rectangles as (x, y, width, height, line width) in pixels of the pictures."""
+  """Rectangles as (x, y, width, height, line width) in pixels of the images."""
   patches = [p for p in sheet.axes.patches if isinstance(p, Rectangle) and not p.get_fill()]
   return np.array([(*p.get_bbox().bounds, p.get_linewidth() * sheet.point) for p in patches])
 
@@ -32,7 +32,7 @@ def test_chosen_steps_are_spread_from_the_first_to_the_last():
 
 
 @pytest.mark.parametrize('channels', [1, 3])
-def test_each_rectangle_lies_on_its_picture(channels):
+def test_each_rectangle_lies_on_its_image(channels):
   sheet = sequences.sequences(some_images(channels), some_window(), 3, columns=4)
   steps = sequences.chosen_steps(STEPS, 4)
   assert len(sheet.axes.images) == NUM * len(steps)
@@ -41,7 +41,7 @@ def test_each_rectangle_lies_on_its_picture(channels):
     drawn(sheet), sheet.axes.images, [(i, t) for i in range(NUM) for t in steps], strict=True
   ):
     left, _, _, top = image.get_extent()
-    # The middle of the first pixel is half a pixel inside the picture.
+    # The middle of the first pixel is half a pixel inside the image.
     x, y = left + shown.left[t, i] + 0.5, top + shown.top[t, i] + 0.5
     width = shown.right[t, i] - shown.left[t, i]
     height = shown.bottom[t, i] - shown.top[t, i]
@@ -52,7 +52,7 @@ def test_without_attention_there_are_no_rectangles():
   assert len(drawn(sequences.sequences(some_images()))) == 0
 
 
-def test_glimpses_are_green_on_the_same_picture():
+def test_glimpses_are_green_on_the_same_image():
   images = some_images()[0]
   sheet = sequences.glimpses(images, some_window(), 12)
   assert len(drawn(sheet)) == NUM * STEPS
@@ -62,7 +62,7 @@ def test_glimpses_are_green_on_the_same_picture():
   assert set(green) == {page.color_of(windows.GREEN)}
 
 
-def test_the_bar_of_a_step_stands_under_its_picture_and_shows_its_kl():
+def test_the_bar_of_a_step_stands_under_its_image_and_shows_its_kl():
   kl = np.random.default_rng(2).random((STEPS, NUM))
   images = some_images()
   sheet = sequences.reconstructions(images[0], images, kl, columns=4)
@@ -92,10 +92,10 @@ def test_the_same_figure_is_the_same_file(tmp_path):
 
 
 @pytest.mark.parametrize('shape', [(28, 28, 1), (75, 100, 3), (40, 30, 1)])
-def test_attention_is_explained_on_any_picture(shape):
+def test_attention_is_explained_on_any_image(shape):
   image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
   assert len(drawn(explain.explainer(image))) == 3
-  # The picture, its patch, the picture from the patch, and two filters.
+  # The image, its patch, the image from the patch, and two filters.
   assert len(explain.zooming(image).axes.images) == 5
 
 

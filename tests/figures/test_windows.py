@@ -17,7 +17,7 @@ def window(x, y, sigma=1.0, stride=2.0):
 
 
 @pytest.mark.parametrize('size', [1, 2, 5])
-def test_corners_are_half_a_grid_from_the_center_on_a_picture_that_is_not_square(size):
+def test_corners_are_half_a_grid_from_the_center_on_an_image_that_is_not_square(size):
   shown = windows.rectangles(window(17.5, 8.0, stride=1.5), size, HEIGHT, WIDTH)
   half = (size - 1) / 2 * 1.5
   assert (shown.left, shown.right) == (17.5 - half, 17.5 + half)
@@ -34,12 +34,12 @@ def test_corners_are_the_outermost_filters_of_the_network():
   np.testing.assert_allclose((shown.top, shown.bottom), (ys[0], ys[-1]), rtol=1e-5)
 
 
-def test_raw_zeros_on_a_square_are_the_whole_picture():
+def test_raw_zeros_on_a_square_are_the_whole_image():
   shown = windows.rectangles(attention.window(jnp.zeros(5), 5, 28, 28), 5, 28, 28)
   np.testing.assert_allclose(shown[:4], (0, 0, 27, 27), atol=1e-4)
 
 
-def test_a_window_that_leaves_the_picture_ends_at_its_edge_pixels():
+def test_a_window_that_leaves_the_image_ends_at_its_edge_pixels():
   shown = windows.rectangles(window(28, 1, stride=3), 5, HEIGHT, WIDTH)
   assert shown[:4] == (22, 0, WIDTH - 1, 7)
 
@@ -57,7 +57,7 @@ def test_a_window_outside_is_a_line_on_the_nearest_edge(x, y, corners):
   assert windows.rectangles(window(x, y), 5, HEIGHT, WIDTH)[:4] == corners
 
 
-def test_a_window_around_the_picture_frames_it():
+def test_a_window_around_the_image_frames_it():
   shown = windows.rectangles(window(15, 10, stride=100), 5, HEIGHT, WIDTH)
   assert shown[:4] == (0, 0, WIDTH - 1, HEIGHT - 1)
 
@@ -93,7 +93,7 @@ def test_marks_in_the_same_place_when_enlarged():
   np.testing.assert_allclose(means, small, atol=1)
 
 
-def test_marks_each_picture_with_its_own_rectangle():
+def test_marks_each_image_with_its_own_rectangle():
   images = np.zeros((2, 3, HEIGHT, WIDTH, 1))
   rng = np.random.default_rng(0)
   fields = (rng.uniform(0, 20, (2, 3)) for _ in range(5))

@@ -41,7 +41,7 @@ def random_params(model):
   return jax.tree.map(draw, shapes['params'])
 
 
-def pictures(model, num=B):
+def images(model, num=B):
   rng = np.random.default_rng(1)
   return rng.uniform(size=(num, *model.image_shape)).astype(model.param_dtype)
 
@@ -68,7 +68,7 @@ def classify_one(params, x, size, steps):
 @both_precisions
 def test_forward_pass_agrees_with_the_equations(case, dtype):
   model = build(case, dtype)
-  params, x = random_params(model), pictures(model)
+  params, x = random_params(model), images(model)
   logits, trace = look(model, params, x)
   # The paper counts pixels from 1.
   window = np.stack([trace.window.center_x + 1, trace.window.center_y + 1, *trace.window[2:]], -1)
@@ -84,7 +84,7 @@ def test_gradients_agree_with_finite_differences(case):
   """Of the cross-entropy and of all results, by every parameter and the images."""
   with jax.enable_x64(True):
     model = build(case, 'float64')
-    given = random_params(model), pictures(model)
+    given = random_params(model), images(model)
     flat, unravel = ravel_pytree(given)
     rng, step = np.random.default_rng(2), 1e-5
     labels = np.arange(B) % K
@@ -115,7 +115,7 @@ def test_gradients_agree_with_finite_differences(case):
 def test_each_glimpse_is_placed_by_the_step_before():
   """The first window knows nothing of the image; the others do."""
   model = build()
-  params, x = random_params(model), pictures(model)
+  params, x = random_params(model), images(model)
   _, trace = look(model, params, x)
   windows = np.stack(trace.window, -1)
   np.testing.assert_allclose(windows[0], np.broadcast_to(windows[0, :1], (B, 5)), rtol=1e-6)
@@ -124,7 +124,7 @@ def test_each_glimpse_is_placed_by_the_step_before():
 
 def test_fewer_glimpses_are_the_first_of_more():
   model = build()
-  params, x = random_params(model), pictures(model)
+  params, x = random_params(model), images(model)
   whole, part = (look(model, params, x, steps)[1] for steps in (T, 2))
   for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(part), strict=True):
     assert_close(a[:2], b, 1e-6)
@@ -143,7 +143,7 @@ def gradients(model, params, x):
 def test_rematerialization_changes_nothing():
   with jax.enable_x64(True):
     model = build(param_dtype='float64', remat='none')
-    params, x = random_params(model), pictures(model)
+    params, x = random_params(model), images(model)
     expected = gradients(model, params, x)
     assert_close(gradients(model.clone(remat='products'), params, x), expected, 1e-10)
     with pytest.raises(ValueError, match='remat'):
@@ -152,7 +152,7 @@ def test_rematerialization_changes_nothing():
 
 def test_the_gradient_of_a_window_is_limited():
   model = build()
-  params, x = random_params(model), pictures(model)
+  params, x = random_params(model), images(model)
 
   def bias(limit):
     logits = lambda p: model.clone(window_limit=limit).apply({'params': p}, x)[0]  # noqa: E731
@@ -163,7 +163,7 @@ def test_the_gradient_of_a_window_is_limited():
 
 def test_bfloat16_is_near_float32():
   model = build(dtype='bfloat16')
-  params, x = random_params(model), pictures(model)
+  params, x = random_params(model), images(model)
   rough, fine = (look(m, params, x)[0] for m in (model, build()))
   assert rough.dtype == np.float32
   np.testing.assert_allclose(rough, fine, atol=0.05)
@@ -179,7 +179,7 @@ def test_bfloat16_is_near_float32():
 )
 def test_initial_values(start):
   model = DifferentiableRAM((20, 28, 1), hidden=D, read_size=4, initialization=start)
-  x = pictures(model, 1)
+  x = images(model, 1)
   params = jax.jit(model.init, compiler_options=FAST)(jax.random.key(0), x)['params']
   window = np.stack(look(model, params, x, 1)[1].window, -1)[0, 0]
   # In the middle, with the variance and the stride asked for.

@@ -277,15 +277,15 @@ def test_first_parameters(start, forget, scale, glimpse_fan_in, write):
 
 def test_start_canvas_at_gives_the_mean_of_the_first_canvas():
   model = build('color')
-  picture = np.random.default_rng(0).uniform(0.02, 0.98, model.image_shape)
-  picture[0, 0], picture[1, 1] = 0, 1
-  params = mute(model.start_canvas_at(random_params(model), picture))
+  image = np.random.default_rng(0).uniform(0.02, 0.98, model.image_shape)
+  image[0, 0], image[1, 1] = 0, 1
+  params = mute(model.start_canvas_at(random_params(model), image))
   canvas = decode(model, params, inputs(model)[1])['canvas']
   assert np.isfinite(canvas).all()
   mean = model.apply({'params': params}, canvas, method='mean')
-  np.testing.assert_allclose(mean, np.broadcast_to(picture, mean.shape), atol=0.02)
-  inside = (picture > 0) & (picture < 1)
-  np.testing.assert_allclose(mean[0][inside], picture[inside], rtol=1e-5)
+  np.testing.assert_allclose(mean, np.broadcast_to(image, mean.shape), atol=0.02)
+  inside = (image > 0) & (image < 1)
+  np.testing.assert_allclose(mean[0][inside], image[inside], rtol=1e-5)
 
 
 @pytest.mark.parametrize('case', BOTH_KINDS)
@@ -352,7 +352,7 @@ def test_a_trace_costs_nothing_unless_asked_for(case):
       assert (f'[{shape}]' in program) == trace
 
 
-def test_pictures_of_a_canvas():
+def test_images_of_a_canvas():
   model = build('color')
   canvas = jnp.linspace(-5, 5, B * 6 * 4 * 3).reshape(B, 6, 4, 3)
   apply = functools.partial(model.apply, {'params': random_params(model)}, canvas)

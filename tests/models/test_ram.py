@@ -79,7 +79,7 @@ def test_sensor_agrees_with_loops(size, scales):
   np.testing.assert_allclose(seen, expected, atol=1e-6)
 
 
-def test_a_patch_is_a_part_of_the_picture():
+def test_a_patch_is_a_part_of_the_image():
   """At the center of an image the smallest patch is cut out; the widest is all of it."""
   x = np.arange(64, dtype=np.float32).reshape(1, 8, 8, 1)
   small, whole = ram.sensor(x, np.zeros((1, 2), np.float32), 4, 2)[0, ..., 0]
@@ -98,7 +98,7 @@ def test_sensor_where_nearly_all_is_outside():
   np.testing.assert_allclose(seen, expected, atol=1e-6 * 255)
 
 
-def test_sensor_is_as_exact_in_the_last_corner_of_a_large_picture():
+def test_sensor_is_as_exact_in_the_last_corner_of_a_large_image():
   """Sums over all that is above and to the left would be wrong in the fifth digit there."""
   x = np.full((1, 100, 100, 1), 0.1, np.float32)
   seen = np.asarray(ram.sensor(x, np.full((1, 2), 0.04, np.float32), 12, 4))
@@ -111,7 +111,7 @@ def test_sensor_is_as_exact_in_the_last_corner_of_a_large_picture():
   np.testing.assert_allclose(seen, expected, atol=2e-7)
 
 
-def test_gradient_of_the_sensor_by_the_picture():
+def test_gradient_of_the_sensor_by_the_image():
   """It is linear: its derivative by a pixel is what it sees of that pixel alone."""
   location = np.array([0.2, -1.0], np.float32)
   x = np.random.default_rng(0).uniform(size=(4, 5, 1)).astype(np.float32)

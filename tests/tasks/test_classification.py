@@ -141,15 +141,15 @@ def test_a_task_has_all_that_is_asked_of_it(name):
     return trained, evaluated, right, task.images(params, batch, jax.random.key(0), glimpses)
 
   compiled = jax.jit(everything, compiler_options={'xla_backend_optimization_level': 0})
-  (loss, metrics), (_, evaluated), right, pictures = compiled()
+  (loss, metrics), (_, evaluated), right, images = compiled()
   assert loss.shape == (3,)
   assert evaluated.keys() == metrics.keys()
   assert all(value.shape == (3,) for value in metrics.values())
   for key, value in right.items():
     np.testing.assert_allclose(evaluated[key], value, rtol=1e-5)
   if name != 'convolutional':
-    assert pictures['windows'].shape == (3 * glimpses, 10, 14, 3)
-    assert pictures['glimpses'].shape[:2] == (3 * glimpses, 3)
+    assert images['windows'].shape == (3 * glimpses, 10, 14, 3)
+    assert images['glimpses'].shape[:2] == (3 * glimpses, 3)
 
 
 def test_scores_from_their_definition():
@@ -174,6 +174,6 @@ def test_frames_are_where_the_outermost_filters_are():
 
 
 @pytest.mark.parametrize('name', SECTIONS)
-def test_pictures_without_labels_are_refused(name):
+def test_images_without_labels_are_refused(name):
   with pytest.raises(UserError, match=f"model.name='{name}' classifies.* no labels"):
     tasks.create(config_lib.model_section(name), SHAPE)

@@ -226,7 +226,7 @@ def test_all_damaged(workdir):
   assert not (workdir / 'damaged').exists()
 
 
-def test_pictures_of_another_size_are_refused(workdir):
+def test_images_of_another_size_are_refused(workdir):
   with pytest.raises(UserError, match=r'holds a run with images of 8 x 8 x 1, and .* 9 x 8 x 1'):
     restore(workdir, (9, 8, 1))
   with pytest.raises(UserError, match=r'a run with 90 training images, and now there are 91'):

@@ -202,7 +202,7 @@ def test_numbers_are_read_one_step_behind(config, tmp_path, monkeypatch):
   assert events[:6] == ['step', 'step', 'read', 'step', 'read', 'step']
 
 
-def test_pictures_and_record_for_tensorboard(config, tmp_path):
+def test_images_and_record_for_tensorboard(config, tmp_path):
   loop.train(config, tmp_path / 'run')
   written = b''.join(p.read_bytes() for p in (tmp_path / 'run' / 'tensorboard').iterdir())
   for name in (b'samples', b'reconstructions', b'valid/bound', b'train/kl'):
@@ -290,7 +290,7 @@ def test_a_trained_model_of_another_network_is_refused(config, tmp_path, trained
     loop.train(config, tmp_path / 'after')
 
 
-def test_a_trained_model_that_saw_held_out_pictures(config, tmp_path, trained, capfd):
+def test_a_trained_model_that_saw_held_out_images(config, tmp_path, trained, capfd):
   """Of the same data with another number of images it is refused, of other data noted."""
   config.train.start_from = trained
   images = np.load(config.data.path)
@@ -307,7 +307,7 @@ def test_a_trained_model_that_saw_held_out_pictures(config, tmp_path, trained, c
   assert 'was trained on mnist: some of it may be held out here' in capfd.readouterr().out
 
 
-def test_a_trained_model_may_go_on_with_other_pictures(config, tmp_path, trained, capfd):
+def test_a_trained_model_may_go_on_with_other_images(config, tmp_path, trained, capfd):
   before, config.data.path = config.data.path, str(tmp_path / 'others.npy')
   np.save(config.data.path, np.load(before)[:40])
   config.train.start_from = trained

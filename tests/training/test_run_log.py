@@ -30,7 +30,7 @@ def test_rows_after_the_restored_step_are_undone(tmp_path):
 
 
 def shown_images(workdir) -> dict[str, np.ndarray]:
-  """The pictures of the TensorBoard file, whose records are length, checksum, event, checksum."""
+  """The images of the TensorBoard file, whose records are length, checksum, event, checksum."""
   (path,) = (workdir / 'tensorboard').iterdir()
   raw, found = path.read_bytes(), {}
   while raw:

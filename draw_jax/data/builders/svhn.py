@@ -62,7 +62,7 @@ class DrawSvhn(published.PublishedBuilder):
 def _examples(path: pathlib.Path) -> Iterator[tuple[str, sources.Example]]:
   """Yields (name, example) for the images of a folder or an archive."""
   boxes = read_boxes(path / _STRUCT, _read_struct(path))
-  for name, stream in _open_pictures(path):
+  for name, stream in _open_images(path):
     if name not in boxes:
       raise UserError(f'{path / _STRUCT} lacks a box for {name}: get it again')
     yield name, {'image': cut(path / name, stream, boxes.pop(name))}
@@ -81,13 +81,13 @@ def _read_struct(path: pathlib.Path) -> bytes:
   raise UserError(f'{path} has no {_STRUCT}: get it from {_URL}')
 
 
-def _open_pictures(path: pathlib.Path) -> Iterator[tuple[str, BinaryIO]]:
+def _open_images(path: pathlib.Path) -> Iterator[tuple[str, BinaryIO]]:
   if not path.is_dir():
     yield from ((name, stream) for name, stream in _members(path) if name.endswith('.png'))
     return
-  for picture in path.glob('*.png'):
-    with open(picture, 'rb') as stream:
-      yield picture.name, stream
+  for image in path.glob('*.png'):
+    with open(image, 'rb') as stream:
+      yield image.name, stream
 
 
 def _members(path: pathlib.Path) -> Iterator[tuple[str, BinaryIO]]:
@@ -164,17 +164,17 @@ def cut(path: pathlib.Path, stream: BinaryIO, boxes: np.ndarray) -> np.ndarray:
     uint8 [64, 64, 3].
   """
   try:
-    picture = Image.open(stream).convert('RGB')
+    image = Image.open(stream).convert('RGB')
   except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
     raise UserError(f'{path} does not decode ({error}): get it again') from None
   start = boxes[:2].min(axis=1)
   stop = (boxes[:2] + boxes[2:]).max(axis=1)
   margin = (stop - start) * _WIDEN / 2
   start = np.maximum(start - margin, 0)
-  stop = np.minimum(stop + margin, picture.size)
+  stop = np.minimum(stop + margin, image.size)
   if (start >= stop).any():
     raise UserError(f"{path}: its digits' boxes lie outside the image: get it again")
-  return np.asarray(picture.resize((_SIZE, _SIZE), Image.Resampling.BILINEAR, (*start, *stop)))
+  return np.asarray(image.resize((_SIZE, _SIZE), Image.Resampling.BILINEAR, (*start, *stop)))
 
 
 def load(data_dir: str | None) -> dict[str, sources.Source]:
