@@ -91,7 +91,7 @@ def main() -> int:
     if output:
       # A whole result that is there already must not give way to a part of one.
       report.save(output.with_suffix('.partial.json') if measured.partial else output, result)
-    print(report.table(result))
+    print(report.table(result, model.task))
   return 128 + signal.SIGINT if measured.partial else 0
 
 

@@ -219,9 +219,9 @@ def test_the_plot_calls_the_metric_by_its_name(tmp_path, program, monkeypatch, d
   experiment = write_experiment(tmp_path, rates(0.5, 0.25))
   runs = local.make(experiment, {'data.name': data}, str(tmp_path / 'runs'))
   run_all(runs, program)
-  read, drawn, read_end, draw = [], [], local.checkpoint.read_end, report.curves.curves
+  read, drawn, read_end, draw = [], [], local.workdir_lib.read_end, report.curves.curves
   monkeypatch.setattr(
-    local.checkpoint, 'read_end', lambda *args: read.append(args) or read_end(*args)
+    local.workdir_lib, 'read_end', lambda *args: read.append(args) or read_end(*args)
   )
   monkeypatch.setattr(report.curves, 'curves', lambda *args: drawn.append(args[2]) or draw(*args))
   report.conclude(tmp_path / 'runs', runs, None)

@@ -52,7 +52,6 @@ column for each prediction; and `cross_entropy`, its mean in nats.
 """
 
 import json
-import math
 import platform
 from typing import Any
 
@@ -62,7 +61,7 @@ from draw_jax import files
 from draw_jax.data import Dataset
 from draw_jax.evaluation import evaluator, paper
 from draw_jax.pretrained import file_format
-from draw_jax.tasks.base import EvaluationOptions
+from draw_jax.tasks.base import EvaluationOptions, Task
 from draw_jax.trained import TrainedModel
 
 
@@ -131,40 +130,28 @@ def save(path, result: dict[str, Any]) -> None:
     temporary.write_text(text + '\n')
 
 
-def table(result: dict[str, Any]) -> str:
-  """The figures for people, with their labels."""
-  bound = result['task'] == 'bound'
+def table(result: dict[str, Any], task: Task) -> str:
+  """The figures for people, with their labels.
+
+  Args:
+    result: what `describe` gave.
+    task: of the model.
+  """
+  words = task.table(result)
   lines = [
     f'data        {result["dataset"]}, binarization {result["binarization"]}, split '
     f'{result["split"]}, {result["examples"]:,} of {result["examples_in_split"]:,} images',
     f'model       {result["title"]}, {_source(result)}, '
     f'{"EMA" if result["ema"] else "no EMA"}, trained with T {result["trained_glimpses"]}',
+    *words.draws,
   ]
-  if bound:
-    lines.append(
-      f'draws       {result["draws"]:,} an image: R {result["repeats"]} x K '
-      f'{result["importance_samples"]}, seed {result["seed"]}'
-    )
   if result['partial']:
     lines.insert(0, 'PARTIAL     stopped before the end')
     if result['examples'] < result['examples_in_split']:
       lines[0] += ': the first images only, and a split may be sorted by class'
-  for row in result['results']:
-    lines += ['', *(_bound_lines(row, result) if bound else _classification_lines(row))]
-  if bound:
-    longest = max(result['results'], key=lambda row: row['glimpses'])
-    title = f'KL of each of {longest["glimpses"]} glimpses, nats'
-    lines += ['', title, *_numbers(longest['kl_glimpses'])]
-    if 'kl_latents' in longest:
-      totals = [math.fsum(kl) for kl in zip(*longest['kl_latents'], strict=True)]
-      title = f'KL of each of {len(totals)} latents over all glimpses, nats, the largest first'
-      lines += ['', title, *_numbers(sorted(totals, reverse=True))]
-  lines += ['', f'paper       {result["paper_note"]}']
-  if bound and not result['likelihood']:
-    lines.append(
-      'note        cross-entropy of intensities under Bernoullis, as the paper uses it: neither '
-      'the nats\n            nor the bits are a likelihood of the pixels, RGB or gray'
-    )
+  for block in words.blocks:
+    lines += ['', *block]
+  lines += ['', f'paper       {result["paper_note"]}', *words.notes]
   if result['draws_per_second']:
     lines.append(
       f'speed       {result["draws_per_second"]:,.0f} images x samples a second, '
@@ -180,52 +167,3 @@ def _source(result: dict[str, Any]) -> str:
   if result['model_file']:
     return f'{result["model_file"]} (sha256 {result["sha256"][:8]}), {step}'
   return f'{result["workdir"]}, {step} ({result["checkpoint"]})'
-
-
-def _bound_lines(row: dict[str, Any], result: dict[str, Any]) -> list[str]:
-  name = 'bound' if result['likelihood'] else 'cross-entropy + KL'
-  lines = [
-    f'{"T " + str(row["glimpses"]):<28}{"nats/image":>11}{"+- images":>11}{"+- draws":>10}'
-    f'{"bits/dim":>10}{"paper":>8}'
-  ]
-  whole = row['glimpses'] == paper.BOUND_GLIMPSES and not result['partial']
-  papers = f'{result["paper"]:.2f}' if result['paper'] and whole else '-'
-  rows = [(f'{name} (Eq. 12)', row['bound'], papers)]
-  rows += [
-    ('  reconstruction', row['reconstruction'], ''),
-    ('  KL', row['kl'], ''),
-  ]
-  rows += [(f'importance-weighted, K {one["samples"]}', one, '') for one in row['importance']]
-  for label, numbers, beside in rows:
-    lines.append(
-      f'{label:<28}{numbers["mean"]:>11.3f}{_error(numbers["stderr_images"]):>11}'
-      f'{_error(numbers["stderr_draws"]):>10}{numbers["bits_per_dim"]:>10.4f}{beside:>8}'.rstrip()
-    )
-  return lines
-
-
-def _classification_lines(row: dict[str, Any]) -> list[str]:
-  lines = [f'T {row["glimpses"]:<10}{"error":>9}   95 % interval     errors of images']
-  rows = [('all', row['error'])] + [(f'class {i}', one) for i, one in enumerate(row['classes'])]
-  for label, one in rows:
-    if one['examples']:
-      low, high = one['interval']
-      lines.append(
-        f'{label:<12}{one["rate"]:>9.2%}   {low:>6.2%} - {high:>6.2%} {one["errors"]:>10,} of '
-        f'{one["examples"]:,}'
-      )
-  width = max(len(str(number)) for numbers in row['confusion'] for number in numbers) + 1
-  lines += ['confusion: a row for each label, a column for each prediction']
-  lines += [''.join(f'{number:>{width}}' for number in numbers) for numbers in row['confusion']]
-  return lines
-
-
-def _error(value: float | None) -> str:
-  return '-' if value is None else f'{value:.3f}'
-
-
-def _numbers(values: list[float], columns: int = 16) -> list[str]:
-  return [
-    ' '.join(f'{value:.2f}' for value in values[i : i + columns])
-    for i in range(0, len(values), columns)
-  ]

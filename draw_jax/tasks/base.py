@@ -6,7 +6,7 @@ for each example, L how many numbers of glimpses are asked for.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import flax.linen as nn
 import jax
@@ -95,6 +95,14 @@ class Evaluation(Protocol):
     """The means of the largest number of glimpses by the names of `Task.loss`, finite or not."""
 
 
+class Table(NamedTuple):
+  """What a report for people says of results beside what it says of every model."""
+
+  draws: list[str]  # how they were made
+  blocks: list[list[str]]  # the figures, with an empty line between blocks
+  notes: list[str]  # what to know of them
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
   """A model, its loss, and all else that is asked of it.
@@ -113,8 +121,10 @@ class Task:
   name: str = 'model'
   kl_warmup: int = 0
 
-  # Of the result of an evaluation: 'bound' or 'classification'.
+  # What results call it, `task` in the JSON of `draw_jax.evaluation.report`; only readers ask.
   kind: ClassVar[str]
+  # Whether it draws images through latents, and so may be evaluated with many draws of each.
+  draws: ClassVar[bool] = False
   # The metric, the lower the better, that chooses the best checkpoint.
   metric: ClassVar[str]
   # The command that shows what the model does.
@@ -164,9 +174,13 @@ class Task:
     del glimpses
     return options.batch_size or EVALUATION_BATCH
 
+  def table(self, result: Mapping[str, Any]) -> Table:
+    """The results of an evaluation for people; `result` is what `report.describe` gave."""
+    raise NotImplementedError
+
   @property
   def title(self) -> str:
-    """The model in the words of a report."""
+    """The model in the words of a report; the paper's numbers are found by it."""
     return self.name
 
   def metric_label(self, binarization: str) -> str:

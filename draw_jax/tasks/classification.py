@@ -15,7 +15,7 @@ import numpy as np
 
 from draw_jax import attention
 from draw_jax.errors import UserError
-from draw_jax.tasks import base, error_rates
+from draw_jax.tasks import base, error_rates, tables
 
 _GREEN = (0.0, 0.8, 0.25)
 
@@ -104,6 +104,10 @@ class Classification(base.Task):
       raise UserError('a classifier has no latents: leave out --kl_latents.')
     self._check_glimpses(glimpses)
     return ErrorEvaluation(self, tuple(glimpses), num_classes)
+
+  def table(self, result: Mapping[str, Any]) -> base.Table:
+    """The errors; nothing in them is drawn at random."""
+    return base.Table([], [tables.of_errors(row) for row in result['results']], [])
 
   def metric_label(self, binarization: str) -> str:
     del binarization

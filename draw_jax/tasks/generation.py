@@ -12,7 +12,7 @@ import numpy as np
 from draw_jax import distributions
 from draw_jax.errors import UserError
 from draw_jax.models.draw import DRAW
-from draw_jax.tasks import base, bounds
+from draw_jax.tasks import base, bounds, tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Generation(base.Task):
 
   model: DRAW
   kind: ClassVar[str] = 'bound'
+  draws: ClassVar[bool] = True
   metric: ClassVar[str] = 'bound'
   shown_by: ClassVar[str] = 'sample'
 
@@ -70,6 +71,26 @@ class Generation(base.Task):
     traced = max(glimpses) if len(glimpses) > 1 else 0
     numbers = 8 * max(glimpses) * model.latent + (16 + traced) * pixels + 24 * model.hidden
     return max(1, options.memory * 2**20 // (4 * numbers))
+
+  def table(self, result: Mapping[str, Any]) -> base.Table:
+    """The bounds beside the paper's, and where the KL is."""
+    longest = max(result['results'], key=lambda row: row['glimpses'])
+    blocks = []
+    for row in result['results']:
+      # The paper's number is for the largest T, and for whole splits.
+      comparable = row is longest and not result['partial']
+      paper = result['paper'] if comparable else None
+      blocks.append(tables.of_bounds(row, result['likelihood'], paper))
+    draws = (
+      f'draws       {result["draws"]:,} an image: R {result["repeats"]} x K '
+      f'{result["importance_samples"]}, seed {result["seed"]}'
+    )
+    note = (
+      'note        cross-entropy of intensities under Bernoullis, as the paper uses it: neither '
+      'the nats\n            nor the bits are a likelihood of the pixels, RGB or gray'
+    )
+    notes = [] if result['likelihood'] else [note]
+    return base.Table([draws], [*blocks, tables.of_kl(longest)], notes)
 
   @property
   def title(self) -> str:

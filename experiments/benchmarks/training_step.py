@@ -202,7 +202,7 @@ def measure(config, image_shape: tuple[int, int, int], repetitions: int) -> dict
     'step': advance,
     'products alone': lambda: limit(operands),
   }
-  if task.kind == 'bound':
+  if task.draws:
     few = noise_of(-(-_GENERATED // mesh.size) * mesh.size)
     timed['generate'] = lambda: draw(params, {}, few)
   medians = in_turns(timed, repetitions)
@@ -256,7 +256,7 @@ def _batch(num: int, image_shape) -> dict[str, np.ndarray]:
 
 def _evaluation_speed(task, params, image_shape, mesh, glimpses: int) -> float:
   # As many draws of each kind: a classifier has one of each image.
-  draws = task.kind == 'bound'
+  draws = task.draws
   options = base.EvaluationOptions(importance_samples=(_SAMPLES,) if draws else ())
   images = _Images(image_shape, 2 * base.EVALUATION_BATCH * (1 if draws else _SAMPLES))
   return evaluator.Evaluator(task, images, options, mesh, (glimpses,)).measure(params).speed

@@ -2,11 +2,13 @@ import json
 import types
 
 import pytest
+from ml_collections import config_dict
 
 from draw_jax import config as config_lib
 from draw_jax import trained
-from draw_jax.evaluation import evaluator, report
+from draw_jax.evaluation import evaluator, paper, report
 from draw_jax.tasks import base
+from draw_jax.tasks import registry as tasks
 
 
 def estimate(mean, **more):
@@ -44,8 +46,14 @@ def describe(name='binarized_mnist', binarization='fixed', split='test', **more)
   return report.describe(model, dataset, options, measured, **source)
 
 
+def table(result):
+  """The report for people, in the words of the task of its model."""
+  task = tasks.create(config_dict.ConfigDict(result['model']), (28, 28, 1), 10)
+  return report.table(result, task)
+
+
 def test_every_figure_is_labeled():
-  text = report.table(describe())
+  text = table(describe())
   for label in (
     'binarized_mnist, binarization fixed, split test, 10,000 of 10,000 images',
     'draw with attention, runs/a, step 500 (best), EMA, trained with T 64',
@@ -64,37 +72,35 @@ def test_the_latents_in_use_come_first():
   latents = [[0.25, 0.0, 1.5], [0.5, 0.125, 2.0]]
   result = describe()
   result['results'][0]['kl_latents'] = latents
-  lines = report.table(result).splitlines()
+  lines = table(result).splitlines()
   title = 'KL of each of 3 latents over all glimpses, nats, the largest first'
   assert lines[lines.index(title) + 1] == '3.50 0.75 0.12'
 
 
 def test_a_model_in_a_file_is_labeled_with_its_hash():
   result = describe(source={'file': 'mnist'}, sha256='0123456789abcdef')
-  assert 'draw with attention, mnist (sha256 01234567), step 500, EMA, ' in report.table(result)
+  assert 'draw with attention, mnist (sha256 01234567), step 500, EMA, ' in table(result)
   assert (result['model_file'], result['workdir']) == ('mnist', None)
 
 
 def test_a_model_that_went_on_from_another_says_so():
   result = describe(start_from='mnist')
   assert result['start_from'] == 'mnist'
-  assert 'runs/a, step 500 after mnist (best), EMA' in report.table(result)
+  assert 'runs/a, step 500 after mnist (best), EMA' in table(result)
 
 
 @pytest.mark.parametrize(('attention', 'expected'), [(True, 80.97), (False, 87.40)])
 def test_the_papers_figure_for_the_same_task(attention, expected):
   result = describe(attention=attention)
   assert result['paper'] == expected
-  assert f'{expected:.2f} nats {"with" if attention else "without"} attention' in (
-    report.table(result)
-  )
+  assert f'{expected:.2f} nats {"with" if attention else "without"} attention' in (table(result))
 
 
 def test_fewer_steps_are_not_compared():
   def row(glimpses):
     return {**describe()['results'][0], 'glimpses': glimpses}
 
-  lines = report.table(describe(results=[row(4), row(64)])).splitlines()
+  lines = table(describe(results=[row(4), row(64)])).splitlines()
   few, all_steps = (line for line in lines if line.startswith('bound'))
   assert '80.97' in all_steps
   assert '80.97' not in few
@@ -102,7 +108,7 @@ def test_fewer_steps_are_not_compared():
   small.glimpses = 4
   for alone in (describe(results=[row(4)]), describe(results=[row(4)], model=small)):
     assert alone['paper'] is None
-    assert '80.97' not in report.table(alone)
+    assert '80.97' not in table(alone)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +117,17 @@ def test_fewer_steps_are_not_compared():
 def test_no_figure_of_the_paper_for_another_task(task):
   result = describe(*task)
   assert result['paper'] is None
-  text = report.table(result)
+  text = table(result)
   assert 'not comparable' in text
   assert '80.97' not in text
 
 
 def test_a_partial_result_says_so_and_is_not_compared():
-  few = report.table(describe(partial=True, examples=300))
+  few = table(describe(partial=True, examples=300))
   assert few.startswith('PARTIAL')
   assert 'sorted by class' in few
   assert '300 of 10,000 images' in few
-  all_images = report.table(describe(partial=True, draws=7))
+  all_images = table(describe(partial=True, draws=7))
   assert all_images.startswith('PARTIAL')
   assert 'sorted by class' not in all_images
   assert '7 an image' in all_images
@@ -135,7 +141,7 @@ def test_a_partial_result_says_so_and_is_not_compared():
 def test_cross_entropy_is_not_called_a_likelihood(binarization, likelihood):
   result = describe('mnist', binarization)
   assert result['likelihood'] == likelihood
-  text = report.table(result)
+  text = table(result)
   assert ('cross-entropy + KL (Eq. 12)' in text) != likelihood
   assert ('are a likelihood of the pixels' in text) != likelihood
 
@@ -146,7 +152,7 @@ def test_classification_table():
   row = {'glimpses': 8, 'error': rate, 'classes': [rate, empty], 'confusion': [[966, 34], [0, 0]]}
   result = describe(model=config_lib.model_section('differentiable_ram'), results=[row])
   assert result['task'] == 'classification'
-  lines = [line.split() for line in report.table(result).splitlines()]
+  lines = [line.split() for line in table(result).splitlines()]
   assert ['paper', *result['paper_note'].split()] in lines
   assert ['all', '3.40%', '2.44%', '-', '4.72%', '34', 'of', '1,000'] in lines
   assert ['966', '34'] in lines
@@ -170,6 +176,36 @@ def test_the_papers_errors_for_the_same_task(name, split, trained, glimpses, exp
   result = describe(name, 'none', split, model=model, results=[row])
   assert result['paper'] == expected
   assert (f'{expected} % errors' in result['paper_note']) == (expected is not None)
+
+
+@pytest.mark.parametrize(
+  ('model', 'glimpses', 'words'),
+  [
+    ('draw', 32, 'its figures are for T 64'),
+    ('ram', 6, 'its figures are for T 4 or 8, in training too'),
+    ('new', 8, 'it has no figures for new'),
+  ],
+)
+def test_why_the_paper_is_not_comparable(model, glimpses, words):
+  about = {
+    'title': 'draw with attention' if model == 'draw' else model,
+    'dataset': 'binarized_mnist' if model == 'draw' else 'cluttered_mnist',
+    'binarization': 'fixed',
+    'split': 'test',
+    'trained_glimpses': glimpses,
+  }
+  assert paper.number(about, glimpses) == (None, f'not comparable: {words}')
+
+
+def test_every_row_of_the_paper_is_found_by_a_title():
+  titles = set()
+  for name in tasks.MODELS:
+    section = config_lib.model_section(name)
+    titles.add(tasks.create(section, (100, 100, 1), 10).title)
+    if 'attention' in section:
+      section.attention = False
+      titles.add(tasks.create(section, (100, 100, 1), 10).title)
+  assert titles >= set(paper.ROWS)
 
 
 def test_file_appears_whole_or_not_at_all(tmp_path):

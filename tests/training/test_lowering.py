@@ -163,7 +163,7 @@ def test_training(name, dtype):
 @every_case
 def test_evaluation(name, dtype):
   case = load(name, dtype)
-  num, draws = case.config.model.glimpses, case.task.kind == 'bound'
+  num, draws = case.config.model.glimpses, case.task.draws
   options = base.EvaluationOptions(
     importance_samples=(10,) * draws, latents=draws, batch_size=case.config.eval.batch_size
   )
