@@ -45,9 +45,13 @@ _SAMPLES = flags.DEFINE_list(
 )
 _REPEATS = flags.DEFINE_integer('repeats', 1, 'R: draws are made R x K times for each image.')
 _LATENTS = flags.DEFINE_bool('kl_latents', False, 'Also the KL of each latent.')
-_SEED = flags.DEFINE_integer('seed', 0, 'The same seed gives the same draws.')
+_SEED = flags.DEFINE_integer(
+  'seed', 0, 'The same seed gives the same draws; training validates with 0.'
+)
 _OUTPUT = flags.DEFINE_string('output', None, 'JSON file to write.')
-_BATCH_SIZE = flags.DEFINE_integer('batch_size', None, 'Images at a time on all devices together.')
+_BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size', None, 'Images at a time on all devices together; if left out, that of training.'
+)
 _MEMORY = flags.DEFINE_integer('memory', 128, 'MiB for the draws a device works on at a time.')
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
 app.define_process_flags()
@@ -75,9 +79,10 @@ def main() -> int:
     if _SPLIT.value is None and 'test' not in dataset.splits:
       options = dataclasses.replace(options, split=model.config.eval.split)
     model.check_held_out(dataset, options.split)
-    evaluation = evaluator.Evaluator(
-      model.task, dataset, options, sharding.make_mesh(), glimpses or (model.glimpses,)
-    )
+    glimpses, mesh = glimpses or (model.glimpses,), sharding.make_mesh()
+    size = model.config.eval.batch_size
+    options = evaluator.as_in_training(options, size, model.task, glimpses, mesh)
+    evaluation = evaluator.Evaluator(model.task, dataset, options, mesh, glimpses)
     measured = evaluation.measure(model.params)
   except KeyboardInterrupt:
     print('stopped before there was any figure.')

@@ -146,6 +146,25 @@ class Evaluator:
     yield *pending[:2], jax.device_get(pending[2])
 
 
+def as_in_training(
+  options: base.EvaluationOptions,
+  batch_size: int,
+  task: base.Task,
+  glimpses: Sequence[int],
+  mesh: Mesh,
+) -> base.EvaluationOptions:
+  """The options with training's batch size in place of none, where it fits these devices.
+
+  Values of an example are then the same to the last bit: products round in another way where
+  they are cut in another way.
+  """
+  like = dataclasses.replace(options, batch_size=options.batch_size or batch_size)
+  fits = batch_size % mesh.size == 0 and batch_size <= mesh.size * task.rows_that_fit(
+    like, glimpses
+  )
+  return like if options.batch_size or fits else options
+
+
 def plan(options: base.EvaluationOptions, total: int, rows: int, devices: int) -> tuple[int, int]:
   """Images at a time on all devices, and draws of a chunk for each, with `rows` to a device."""
   if options.batch_size is None:

@@ -277,9 +277,8 @@ class _Trainer:
     """The mean of each metric over the whole split, with the averaged parameters."""
     section = self.config.eval
     if glimpses not in self.evaluators:
-      options = EvaluationOptions(
-        split=section.split, seed=self.config.train.seed, batch_size=section.batch_size
-      )
+      # The same draws for every run, by the default seed: those of `draw_jax.evaluate`.
+      options = EvaluationOptions(split=section.split, batch_size=section.batch_size)
       self.evaluators[glimpses] = Evaluator(
         self.task, self.dataset, options, self.mesh, (glimpses,)
       )

@@ -1,12 +1,10 @@
-"""Training's validation and the evaluation of its checkpoint are one and the same."""
+"""Training's validation and the evaluation of its checkpoint are the same to the last bit."""
 
 import json
 import pathlib
 import subprocess
 import sys
 
-import numpy as np
-import pytest
 import training_support as support
 
 from draw_jax import config as config_lib
@@ -17,7 +15,9 @@ def evaluate(workdir: pathlib.Path, output: pathlib.Path, *flags: str) -> dict:
   command = [sys.executable, '-m', 'draw_jax.evaluate', f'--workdir={workdir}']
   done = subprocess.run(
     [*command, f'--output={output}', f'--compilation_cache={support.CACHE}', *flags],
-    env=support.environment(), capture_output=True, text=True, timeout=300, check=False,
+    # On one device, as training below: products round in another way where batches are cut.
+    env={**support.environment(), 'JAX_NUM_CPU_DEVICES': '1'},
+    capture_output=True, text=True, timeout=300, check=False,
   )  # fmt: skip
   assert done.returncode == 0, done.stderr
   return json.loads(output.read_text())
@@ -28,7 +28,7 @@ def test_of_a_bound(tmp_path):
   config.train.update(num_steps=20, seed=5)
   loop.train(config, tmp_path / 'run')
   for step in (18, 20):
-    flags = ('--split=valid', '--seed=5', '--batch_size=8', f'--checkpoint={step}')
+    flags = ('--split=valid', f'--checkpoint={step}')
     (row,) = evaluate(tmp_path / 'run', tmp_path / 'a.json', *flags)['results']
     (logged,) = [
       logged
@@ -36,7 +36,7 @@ def test_of_a_bound(tmp_path):
       if (logged['split'], logged['step']) == ('valid', step)
     ]
     for name in ('bound', 'reconstruction', 'kl'):
-      assert row[name]['mean'] == pytest.approx(logged[name], rel=1e-6)
+      assert row[name]['mean'] == logged[name]
   other = evaluate(tmp_path / 'run', tmp_path / 'a.json', *flags, '--seed=6')['results'][0]
   assert other['bound']['mean'] != row['bound']['mean']
 
@@ -54,4 +54,4 @@ def test_of_errors(tmp_path, monkeypatch):
   logged = run_log.read(tmp_path / 'run')[-1]
   assert logged['split'] == 'valid'
   assert 100 * row['error']['rate'] == logged['error']
-  np.testing.assert_allclose(row['cross_entropy'], logged['cross_entropy'], rtol=1e-6)
+  assert row['cross_entropy'] == logged['cross_entropy']
