@@ -8,10 +8,7 @@ install_import_hook(
   [
     'draw_jax.attention',
     'draw_jax.distributions',
-    'draw_jax.models.differentiable_ram',
-    'draw_jax.models.draw',
-    'draw_jax.models.layers',
-    'draw_jax.models.ram',
+    'draw_jax.models',
     'draw_jax.tasks.bounds',
   ],
   'shape_checks.check',

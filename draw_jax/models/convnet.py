@@ -6,8 +6,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Num
 
 from draw_jax import fields
+from draw_jax.attention import Array
 from draw_jax.models import layers
 
 
@@ -54,8 +56,8 @@ class Convnet(nn.Module, ConvnetConfig):
 
   @nn.compact
   def __call__(
-    self, x: jax.Array, *, glimpses: int | None = None, trace: bool = False
-  ) -> tuple[jax.Array, None]:
+    self, x: Num[Array, 'b h w c'], *, glimpses: int | None = None, trace: bool = False
+  ) -> tuple[Float[Array, 'b k'], None]:
     """The scores of the classes.
 
     Args:
@@ -76,7 +78,9 @@ class Convnet(nn.Module, ConvnetConfig):
     return nn.Dense(self.num_classes, name='head')(jax.nn.relu(x)), None
 
 
-def patches(images: jax.Array, size: int, stride: int) -> jax.Array:
+def patches(
+  images: Num[Array, 'b h w c'], size: int, stride: int
+) -> Num[Array, 'b p q {size}*{size}*c']:
   """All patches of images that lie wholly inside: what a convolution multiplies.
 
   Args:

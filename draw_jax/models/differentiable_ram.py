@@ -81,7 +81,7 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
   num_classes: int = 10
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
-  def setup(self):
+  def setup(self) -> None:
     init, hidden, dtype = self.initialization, self.hidden, self.param_dtype
     scale = init.kernel_scale
     window = layers.init_window(hidden, dtype, stride=init.stride, sigma=init.sigma, scale=scale)
@@ -118,7 +118,15 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
     )
     return layers.linear(self.head, h, self.dtype), GlimpseTrace(*traced) if trace else None
 
-  def _step(self, large, state, x):
+  def _step(
+    self,
+    large: gradients.Layers,
+    state: tuple[Float[Array, 'b d'], Float[Array, 'b d']],
+    x: Float[Array, 'b h w c'],
+  ) -> tuple[
+    tuple[Float[Array, 'b d'], Float[Array, 'b d']],
+    tuple[attention.Window, Float[Array, 'b n n c']],
+  ]:
     """One glimpse, where h of the step before says; the next (h, c), window and glimpse."""
     height, width, _ = self.image_shape
     # A few numbers place the window: they are not worth a loss of precision.

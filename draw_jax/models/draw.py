@@ -5,7 +5,8 @@ units of each of the two LSTMs.
 """
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -15,6 +16,7 @@ from jaxtyping import Float, Num
 from draw_jax import attention, distributions, fields
 from draw_jax.attention import Array
 from draw_jax.models import gradients, layers, recurrence
+from draw_jax.models.gradients import Layer, Layers
 from draw_jax.models.initialization import Initialization
 from draw_jax.models.layers import linear, lstm
 
@@ -83,6 +85,14 @@ class Terms(NamedTuple):
     return self.reconstruction + self.kl.sum(0)
 
 
+# c_T, and every glimpse if asked for.
+Drawn = tuple[Float[Array, 'b h w kc'], Trace | None]
+# In the scan: h of an LSTM, and images as `attention.to_hcw` lays them out.
+_Hidden = Float[Array, 'b d']
+_Rows = Float[Array, 'b h c w']
+_Window = attention.Window | None
+
+
 class _State(NamedTuple):
   """What one time-step hands to the next."""
 
@@ -91,7 +101,8 @@ class _State(NamedTuple):
   decoder: tuple[Array, Array]  # h, c: [B, D] each
 
 
-def _trace(traced) -> Trace:
+def _trace(traced: tuple[Any, ...]) -> Trace:
+  """From the canvas as `_State` has it, and windows or None."""
   canvas, *windows = traced
   return Trace(attention.to_hwc(canvas), *windows)
 
@@ -111,7 +122,7 @@ class DRAW(nn.Module, DrawConfig):
   image_shape: tuple[int, int, int]
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
-  def setup(self):
+  def setup(self) -> None:
     """Makes the parameters, the same for inference and generation."""
     height, width, channels = self.image_shape
     init, hidden, dtype = self.initialization, self.hidden, self.param_dtype
@@ -133,7 +144,12 @@ class DRAW(nn.Module, DrawConfig):
     self.canvas = self.param('canvas', zeros, (height, width, out_channels), dtype)
 
   def __call__(
-    self, x: Num[Array, 'b h w c'], key, *, glimpses: int | None = None, trace: bool = False
+    self,
+    x: Num[Array, 'b h w c'],
+    key: jax.Array,
+    *,
+    glimpses: int | None = None,
+    trace: bool = False,
   ) -> Terms:
     """The terms of the loss for a batch, with noise drawn from a key.
 
@@ -145,12 +161,14 @@ class DRAW(nn.Module, DrawConfig):
     """
     return self.infer(x, self.noise(key, len(x), glimpses), trace=trace)
 
-  def noise(self, key, num: int, glimpses: int | None = None) -> Float[Array, 't {num} z']:
+  def noise(
+    self, key: jax.Array, num: int, glimpses: int | None = None
+  ) -> Float[Array, 't {num} z']:
     """[T, B, Z] standard normal, independent over glimpses, examples and latents."""
     glimpses = self.glimpses if glimpses is None else glimpses
     return jax.random.normal(key, (glimpses, num, self.latent), self.param_dtype)
 
-  def prior(self, h_dec) -> distributions.Gaussian | None:
+  def prior(self, h_dec: _Hidden) -> distributions.Gaussian | None:
     """p(z_t | h_dec of the glimpse before), each field [B, Z]; None: the standard normal.
 
     All latents that are drawn without an image, and the KL, are those of this prior.
@@ -187,13 +205,13 @@ class DRAW(nn.Module, DrawConfig):
       trace=_trace(traced) if trace else None,
     )
 
-  def generate(self, num: int, key, *, glimpses: int | None = None, trace: bool = False):
+  def generate(
+    self, num: int, key: jax.Array, *, glimpses: int | None = None, trace: bool = False
+  ) -> Drawn:
     """Eqs. 13-15: canvases drawn from the prior, with noise drawn from a key; see `decode`."""
     return self.draw(self.noise(key, num, glimpses), trace=trace)
 
-  def draw(
-    self, noise: Float[Array, 't b z'], *, trace: bool = False
-  ) -> tuple[Float[Array, 'b h w kc'], Trace | None]:
+  def draw(self, noise: Float[Array, 't b z'], *, trace: bool = False) -> Drawn:
     """Eqs. 13-15: canvases drawn from the prior with this noise [T, B, Z]; see `decode`."""
 
     def latents(state, noise):
@@ -202,9 +220,7 @@ class DRAW(nn.Module, DrawConfig):
 
     return self._decode(noise, latents, trace)
 
-  def decode(
-    self, latents: Float[Array, 't b z'], *, trace: bool = False
-  ) -> tuple[Float[Array, 'b h w kc'], Trace | None]:
+  def decode(self, latents: Float[Array, 't b z'], *, trace: bool = False) -> Drawn:
     """Eqs. 14-15: the canvas that latents lead to; the encoder takes no part.
 
     Args:
@@ -217,7 +233,9 @@ class DRAW(nn.Module, DrawConfig):
     """
     return self._decode(latents, lambda _, z: z, trace)
 
-  def _decode(self, inputs, latents, trace: bool):
+  def _decode(
+    self, inputs: Float[Array, 't b z'], latents: Callable[[_State, Array], Array], trace: bool
+  ) -> Drawn:
     """Eqs. 14-15 with the latents that (state, one input) give."""
 
     def step(state, inputs):
@@ -227,7 +245,14 @@ class DRAW(nn.Module, DrawConfig):
     state, traced = jax.lax.scan(step, self._initial(inputs.shape[1]), inputs)
     return attention.to_hwc(state.canvas), _trace(traced) if trace else None
 
-  def reconstruct(self, x, key, *, glimpses: int | None = None, trace: bool = False):
+  def reconstruct(
+    self,
+    x: Num[Array, 'b h w c'],
+    key: jax.Array,
+    *,
+    glimpses: int | None = None,
+    trace: bool = False,
+  ) -> Drawn:
     """The canvas that the encoder's latents for x lead to, and a Trace or None."""
     terms = self(x, key, glimpses=glimpses, trace=trace)
     return terms.canvas, terms.trace
@@ -242,11 +267,13 @@ class DRAW(nn.Module, DrawConfig):
     """Mean images of canvases, [..., H, W, C] in [0, 1]: sigma(c) for Bernoulli."""
     return self._output.mean(canvas)
 
-  def sample(self, canvas, key) -> Array:
+  def sample(self, canvas: Float[Array, '*b h w kc'], key: jax.Array) -> Num[Array, '*b h w c']:
     """Eq. 16: images drawn from D(X | c), [..., H, W, C]."""
     return self._output.sample(canvas, key)
 
-  def start_canvas_at(self, params, image):
+  def start_canvas_at(
+    self, params: Mapping[str, Any], image: Num[Array, 'h w c']
+  ) -> dict[str, Any]:
     """Parameters whose first canvas has this mean, [H, W, C] in [0, 1].
 
     Started at the mean training image, the network spends no time on learning
@@ -255,7 +282,7 @@ class DRAW(nn.Module, DrawConfig):
     canvas = self._output.from_mean(jnp.asarray(image, self.param_dtype))
     return {**params, 'canvas': canvas}
 
-  def with_latents(self, params, num: int):
+  def with_latents(self, params: Mapping[str, Any], num: int) -> dict[str, Any]:
     """Parameters of the same network with `num` latents in place of Z.
 
     Of fewer, those stay whose mean depends most on the encoder; one that carries nothing
@@ -271,7 +298,7 @@ class DRAW(nn.Module, DrawConfig):
     heard, rest = jnp.split(decoder['kernel'], [self.latent])
     kept = jnp.sort(jnp.argsort(-jnp.linalg.norm(mean, axis=0))[:num])
 
-    def resized(a, axis):
+    def resized(a: Array, axis: int) -> jax.Array:
       size = [(0, num - len(kept)) if i == axis else (0, 0) for i in range(a.ndim)]
       return jnp.pad(a.take(kept, axis), size)
 
@@ -292,12 +319,12 @@ class DRAW(nn.Module, DrawConfig):
     return distributions.OUTPUTS[self.output]
 
   @property
-  def _large(self):
+  def _large(self) -> Layers:
     """The layers whose gradients are large."""
     names = ('encoder', 'posterior', 'decoder', 'write')
     return {name: getattr(self, name) for name in names}
 
-  def _seen(self, x):
+  def _seen(self, x: Float[Array, 'b h w c']) -> Layers:
     """The large layers without attention, their encoder knowing x [B, H, W, C] already.
 
     The glimpse is then x, the same at every step, and the error image: multiplied once,
@@ -317,7 +344,9 @@ class DRAW(nn.Module, DrawConfig):
     )
     return layers.repeat_initial(learned, num)
 
-  def _step(self, large, state: _State, x, noise):
+  def _step(
+    self, large: Layers, state: _State, x: _Rows, noise: Float[Array, 'b z']
+  ) -> tuple[_State, Float[Array, 'b 2*z'], tuple[_Window, ...]]:
     """Eqs. 3-8: one step of inference for x [B, H, C, W].
 
     Returns the next state, the posterior's mean and log std [B, 2 Z], and the
@@ -333,13 +362,13 @@ class DRAW(nn.Module, DrawConfig):
     state, write_window = self._draw(large, state._replace(encoder=encoder), z)
     return state, statistics, (write_window, read_window)
 
-  def _draw(self, large, state: _State, z):
+  def _draw(self, large: Layers, state: _State, z: Float[Array, 'b z']) -> tuple[_State, _Window]:
     """Eqs. 7-8: one step of the decoder; the next state and the window."""
     decoder = lstm(large['decoder'], state.decoder, z, self.dtype)
     change, window = self._write(large['write'], decoder[0])
     return state._replace(decoder=decoder, canvas=state.canvas + change), window
 
-  def _read(self, x, error, h_dec):
+  def _read(self, x: _Rows, error: _Rows, h_dec: _Hidden) -> tuple[Float[Array, 'b r'], _Window]:
     """Eq. 17 or 27: [B, R], a patch of x and then one of the error image, both [B, H, C, W].
 
     Without attention only the error image: `_seen` has told the encoder of x.
@@ -351,7 +380,7 @@ class DRAW(nn.Module, DrawConfig):
     patches = map(attention.to_hwc, patches)
     return jnp.concatenate([p.reshape(len(p), -1) for p in patches], -1), window
 
-  def _write(self, layer, h_dec):
+  def _write(self, layer: Layer, h_dec: _Hidden) -> tuple[Float[Array, 'b h kc w'], _Window]:
     """Eq. 18 or 28-29: [B, H, K C, W], what to add to the canvas."""
     height, width, channels = self.canvas.shape
     patch = linear(layer, h_dec, self.dtype)
@@ -361,7 +390,7 @@ class DRAW(nn.Module, DrawConfig):
     window = self._place(self.write_window, h_dec, self.write_size)
     return attention.write_hcw(patch, window, height, width), window
 
-  def _place(self, layer, h_dec, size: int):
+  def _place(self, layer: Layer, h_dec: _Hidden, size: int) -> attention.Window:
     """Eqs. 21-24: the window of N x N filters that h_dec asks for."""
     # A few numbers place the window: they are not worth a loss of precision.
     raw = gradients.limit(linear(layer, h_dec), self.window_limit)

@@ -5,6 +5,7 @@ Letters of the shapes: I inputs, O outputs, D units of an LSTM; others as in
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +15,14 @@ from jaxtyping import Float
 from draw_jax.attention import Array
 from draw_jax.errors import UserError
 from draw_jax.models import gradients
+from draw_jax.models.gradients import DType, Layer
 
 # What makes the parameters of a layer from a PRNG key.
 Init = Callable[[jax.Array], dict[str, jax.Array]]
 DTYPES = ('float32', 'bfloat16')  # in which matrices are multiplied
 
 
-def linear(params, x: Float[Array, '*b i'], dtype=None) -> Float[Array, '*b o']:
+def linear(params: Layer, x: Float[Array, '*b i'], dtype: DType = None) -> Float[Array, '*b o']:
   """W(x): a matrix and a bias. Multiplies in `dtype`, sums in float32 or wider.
 
   Args:
@@ -38,10 +40,10 @@ def linear(params, x: Float[Array, '*b i'], dtype=None) -> Float[Array, '*b o']:
 
 
 def lstm(
-  params,
+  params: Layer,
   state: tuple[Float[Array, 'b d'], Float[Array, 'b d']],
   inputs: Float[Array, 'b i'],
-  dtype=None,
+  dtype: DType = None,
 ) -> tuple[Float[Array, 'b d'], Float[Array, 'b d']]:
   """One step of an LSTM with forget gates.
 
@@ -62,7 +64,16 @@ def lstm(
   return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
-def init_linear(inputs: int, outputs: int, dtype, *, scale=1.0, bias=0.0, gain=1.0, **more):
+def init_linear(
+  inputs: int,
+  outputs: int,
+  dtype: jax.typing.DTypeLike,
+  *,
+  scale: float = 1.0,
+  bias: float | Float[Array, ' {outputs}'] = 0.0,
+  gain: float | Float[Array, ' {inputs}'] = 1.0,
+  **more: Array,
+) -> Init:
   """The function key -> parameters for `linear`.
 
   Args:
@@ -75,7 +86,7 @@ def init_linear(inputs: int, outputs: int, dtype, *, scale=1.0, bias=0.0, gain=1
     **more: further arrays to have beside the matrix and the bias.
   """
 
-  def init(key):
+  def init(key: jax.Array) -> dict[str, jax.Array]:
     kernel = jax.random.normal(key, (inputs, outputs), dtype)
     kernel *= np.sqrt(scale / inputs)
     kernel *= jnp.broadcast_to(gain, inputs)[:, None]
@@ -85,7 +96,15 @@ def init_linear(inputs: int, outputs: int, dtype, *, scale=1.0, bias=0.0, gain=1
   return init
 
 
-def init_lstm(inputs: int, hidden: int, dtype, *, forget_bias=0.0, gain=1.0, scale=1.0):
+def init_lstm(
+  inputs: int,
+  hidden: int,
+  dtype: jax.typing.DTypeLike,
+  *,
+  forget_bias: float = 0.0,
+  gain: float | Float[Array, ' {inputs}'] = 1.0,
+  scale: float = 1.0,
+) -> Init:
   """The function key -> parameters for `lstm`, with 'h' and 'c' [D] to be learned.
 
   Args:
@@ -104,7 +123,9 @@ def init_lstm(inputs: int, hidden: int, dtype, *, forget_bias=0.0, gain=1.0, sca
   )
 
 
-def init_window(hidden: int, dtype, *, stride: float, sigma: float, scale=1.0):
+def init_window(
+  hidden: int, dtype: jax.typing.DTypeLike, *, stride: float, sigma: float, scale: float = 1.0
+) -> Init:
   """The function key -> parameters for the five raw numbers of `attention.window`.
 
   Args:
@@ -118,7 +139,7 @@ def init_window(hidden: int, dtype, *, stride: float, sigma: float, scale=1.0):
   return init_linear(hidden, 5, dtype, scale=scale, bias=bias)
 
 
-def repeat_initial(state, num: int):
+def repeat_initial(state: Any, num: int) -> Any:
   """Learned initial values, the same for each of `num` examples: [...] to [num, ...]."""
   return jax.tree.map(lambda a: jnp.broadcast_to(a, (num, *a.shape)), state)
 

@@ -32,7 +32,9 @@ _UNROLL = 8
 _AT_EACH_GLIMPSE = ('what', 'where', 'glimpse', 'core')
 
 
-def sensor(images: Array, location: Array, size: int, scales: int) -> Array:
+def sensor(
+  images: Num[Array, '*b h w c'], location: Float[Array, '*b 2'], size: int, scales: int
+) -> Float[Array, '*b {scales} {size} {size} c']:
   """The glimpse sensor: patches around a point, each twice as wide as the one before.
 
   Each is averaged down to N x N. There is nothing but black outside the image.
@@ -51,7 +53,7 @@ def sensor(images: Array, location: Array, size: int, scales: int) -> Array:
   return look(tables(images.astype(jnp.result_type(images, location)), scales), location, size)
 
 
-def tables(images: Array, scales: int) -> tuple[Array, ...]:
+def tables(images: Float[Array, '*b h w c'], scales: int) -> tuple[Float[Array, '*b _ _ c'], ...]:
   """Means of all squares of 1, 2, 4, ... pixels a side, to be made once and read by `look`.
 
   A summed-area table would be smaller, but small differences of its large sums are not exact.
@@ -72,7 +74,9 @@ def tables(images: Array, scales: int) -> tuple[Array, ...]:
   return tuple(means)
 
 
-def look(means: tuple[Array, ...], location: Array, size: int) -> Array:
+def look(
+  means: tuple[Float[Array, '*b _ _ c'], ...], location: Float[Array, '*b 2'], size: int
+) -> Float[Array, '*b s {size} {size} c']:
   """The patches of `sensor`, read from the `tables` of the images.
 
   Several points may be looked at with the same tables: `jax.vmap` over points alone.
@@ -104,7 +108,7 @@ def look(means: tuple[Array, ...], location: Array, size: int) -> Array:
   return jnp.stack(patches, -4)
 
 
-def _corner(point: Array, length: int) -> Array:
+def _corner(point: Float[Array, '*b'], length: int) -> Float[Array, '*b']:
   """The corner between pixels nearest to a point of one axis, from 0 to `length`."""
   return jnp.round((jnp.clip(point, -1, 1) + 1) / 2 * length)
 
@@ -143,6 +147,13 @@ class ExplorationTerms(NamedTuple):
   baseline: Array  # [T, B], the reward expected before each glimpse
 
 
+# Points drawn, their means, log-densities and the baselines; windows and what is seen.
+_Looks = tuple[
+  Float[Array, 't b 2'], Float[Array, 't b 2'], Float[Array, 't b'], Float[Array, 't b']
+]
+_Seen = tuple[attention.Window, Float[Array, 't b n _ c']]
+
+
 class RAM(nn.Module, RamConfig):
   """RAM with the networks that Mnih et al. use for classification.
 
@@ -165,7 +176,7 @@ class RAM(nn.Module, RamConfig):
   num_classes: int = 10
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
-  def setup(self):
+  def setup(self) -> None:
     hidden, features = self.hidden, self.features
     patches = self.scales * self.read_size**2 * self.image_shape[-1]
     self.what = self._relu('what', patches, features)
@@ -203,12 +214,17 @@ class RAM(nn.Module, RamConfig):
     h, (terms, _) = self._scan(x, noise, trace=False)
     return ExplorationTerms(layers.linear(self.head, h, self.dtype), *terms)
 
-  def noise(self, key, num: int, glimpses: int | None = None) -> Array:
+  def noise(
+    self, key: jax.Array, num: int, glimpses: int | None = None
+  ) -> Float[Array, 't {num} 2']:
     """[T, B, 2] standard normal."""
     glimpses = self.glimpses if glimpses is None else glimpses
     return jax.random.normal(key, (glimpses, num, 2), self.param_dtype)
 
-  def _scan(self, x, noise, trace: bool):
+  def _scan(
+    self, x: Num[Array, 'b h w c'], noise: Float[Array, 't b 2'], trace: bool
+  ) -> tuple[Float[Array, 'b d'], tuple[_Looks, _Seen | None]]:
+    """The last h; for each glimpse the fields of `ExplorationTerms`, and of a `GlimpseTrace`."""
     means = tables(x.astype(self.param_dtype), self.scales)
 
     def step(nets, h, noise):
@@ -226,7 +242,17 @@ class RAM(nn.Module, RamConfig):
     log_prob = jax.scipy.stats.norm.logpdf(location, mean, self.location_std).sum(-1)
     return h, ((location, mean, log_prob, baseline), seen)
 
-  def _step(self, nets, h, means, noise):
+  def _step(
+    self,
+    nets: gradients.Layers,
+    h: Float[Array, 'b d'],
+    means: tuple[Float[Array, 'b _ _ c'], ...],
+    noise: Float[Array, 'b 2'],
+  ) -> tuple[
+    Float[Array, 'b d'],
+    tuple[Float[Array, 'b 2'], Float[Array, 'b 2'], Float[Array, ' b']],
+    Float[Array, 'b s n n c'],
+  ]:
     """One glimpse; the next h, the point, its mean and the baseline, and the patches."""
     heads = layers.linear(nets['heads'], jax.lax.stop_gradient(h))
     mean, baseline = heads[:, :2], heads[:, 2]
@@ -244,7 +270,9 @@ class RAM(nn.Module, RamConfig):
     h = jax.nn.relu(layers.linear(nets['core'], inputs, self.dtype))
     return h, (location, mean, baseline), patches
 
-  def _seen(self, location, patches):
+  def _seen(
+    self, location: Float[Array, 'b 2'], patches: Float[Array, 'b s n n c']
+  ) -> tuple[attention.Window, Float[Array, 'b n s*n c']]:
     """The fields of a `GlimpseTrace` for one glimpse."""
     height, width, _ = self.image_shape
     # The smallest patch begins N // 2 pixels before the corner; its middle is (N - 1) / 2 further.
@@ -254,6 +282,7 @@ class RAM(nn.Module, RamConfig):
     window = attention.Window(x, y, variance=0 * one, stride=one, intensity=one)
     return window, jnp.concatenate(jnp.moveaxis(patches, 1, 0), -2)
 
-  def _relu(self, name: str, inputs: int, outputs: int, **more):
+  def _relu(self, name: str, inputs: int, outputs: int, **more: Array) -> gradients.Layer:
+    """A parameter for `layers.linear` before a rectified linear unit."""
     init = layers.init_linear(inputs, outputs, self.param_dtype, scale=_RELU_SCALE, **more)
     return self.param(name, init)

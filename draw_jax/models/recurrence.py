@@ -2,11 +2,16 @@
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Num
 
+from draw_jax.attention import Array
 from draw_jax.models import gradients
+from draw_jax.models.gradients import DType, Layers
 
 # What the backward pass finds in memory and what it computes again. The loss and
 # its gradients are the same with all of them.
@@ -18,7 +23,15 @@ REMAT = {
 }
 
 
-def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None, unroll=1):
+def scan(
+  step: Callable[[Layers, Any, Array], tuple[Any, Any]],
+  layers: Layers,
+  state: Any,
+  xs: Num[Array, 't ...'],
+  remat: str = 'none',
+  dtype: DType = None,
+  unroll: int = 1,
+) -> tuple[Any, Any]:
   """`jax.lax.scan` over the glimpses of a network, with rematerialization.
 
   Args:
@@ -45,7 +58,7 @@ def scan(step, layers, state, xs: jax.Array, remat: str = 'none', dtype=None, un
   raise ValueError(f'remat is {remat!r}; it must be one of {", ".join(REMAT)}')
 
 
-def _checkpoint(step, policy=None):
+def _checkpoint(step: Callable, policy: Callable | None = None) -> Callable:
   """`jax.checkpoint` for the body of a scan.
 
   There nothing can be merged across glimpses, so the guard against it, which costs
@@ -54,7 +67,14 @@ def _checkpoint(step, policy=None):
   return jax.checkpoint(step, prevent_cse=False, policy=policy)
 
 
-def _products(step, layers, state, xs: jax.Array, dtype, unroll: int):
+def _products(
+  step: Callable[[Layers, Any, Array], tuple[Any, Any]],
+  layers: Layers,
+  state: Any,
+  xs: Num[Array, 't ...'],
+  dtype: DType,
+  unroll: int,
+) -> tuple[Any, Any]:
   """A scan that keeps products, and makes the gradients of matrices after it."""
   num = len(jax.tree.leaves(state)[0])
   layers, taps = gradients.tap(layers, len(xs), num, dtype)
@@ -71,7 +91,9 @@ def _products(step, layers, state, xs: jax.Array, dtype, unroll: int):
   return jax.lax.scan(_checkpoint(tapped, policy), state, (xs, taps), unroll=unroll)
 
 
-def _segments(step, state, xs: jax.Array):
+def _segments(
+  step: Callable[[Any, Array], tuple[Any, Any]], state: Any, xs: Num[Array, 't ...']
+) -> tuple[Any, Any]:
   """A scan over segments of about sqrt(T) glimpses, each computed again when needed."""
   length = math.isqrt(len(xs))
   whole = len(xs) // length * length
