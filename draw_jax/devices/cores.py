@@ -61,15 +61,18 @@ def keep_memory() -> None:
     mallopt(_M_MMAP_MAX, 0)
 
 
-def use_huge_pages() -> None:
+def use_huge_pages(offered: bool | None = None) -> None:
   """Starts this program anew with huge pages for its memory, where glibc's malloc has them.
 
   A step's memory is then not cleared, and not looked up, in pages of 4 KiB. glibc reads the
   setting when a process begins. What the user says by GLIBC_TUNABLES=glibc.malloc.hugetlb=0
   (or another value) stands.
+
+  Args:
+    offered: whether kernel and glibc have them; None looks.
   """
   given = os.environ.get('GLIBC_TUNABLES', '')
-  if _HUGE_PAGES in given or not _offers_huge_pages():
+  if _HUGE_PAGES in given or not (_offers_huge_pages() if offered is None else offered):
     return
   os.environ['GLIBC_TUNABLES'] = f'{given}:{_HUGE_PAGES}=1'.lstrip(':')
   sys.stdout.flush()

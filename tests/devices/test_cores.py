@@ -51,11 +51,10 @@ def test_what_the_user_says_stands():
 def begun_anew(**environment):
   """The arguments and GLIBC_TUNABLES with which a program goes on after `use_huge_pages`."""
   program = (
-    'import os, sys, unittest.mock\n'
+    'import os, sys\n'
     'from draw_jax.devices import cores\n'
-    'with unittest.mock.patch.object(cores, "_offers_huge_pages", lambda: True):\n'
-    '  print("begun", flush=True)\n'
-    '  cores.use_huge_pages()\n'
+    'print("begun", flush=True)\n'
+    'cores.use_huge_pages(offered=True)\n'
     'print(sys.argv[1:], os.environ["GLIBC_TUNABLES"])\n'
   )
   result = subprocess.run(
