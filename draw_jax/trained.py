@@ -20,7 +20,9 @@ from draw_jax import data
 from draw_jax.errors import UserError, first_line
 from draw_jax.pretrained import file_format
 from draw_jax.tasks import base, registry
-from draw_jax.training import checkpoint
+from draw_jax.training import checkpoint, run_log
+
+_CURVE = 200  # points of a learning curve in a file, for each split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +60,14 @@ class TrainedModel:
   workdir: pathlib.Path | None = None
   provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   data_dir: str | None = None
+
+  @property
+  def curve(self) -> list[dict[str, Any]]:
+    """The metric in the course of training, rows as in metrics.jsonl; older files have none."""
+    if self.workdir is not None:
+      return run_log.read(self.workdir)
+    rows = self.provenance.get('curve') or []
+    return [{'split': split, 'step': step, self.task.metric: value} for split, step, value in rows]
 
   @functools.cached_property
   def task(self) -> base.Task:
@@ -230,6 +240,7 @@ def save(
   commit: str | None = None,
   note: str | None = None,
   limit: int | None = None,
+  half: bool = False,
 ) -> int:
   """Writes a model into a file, and reads it again; the file appears whole or not at all.
 
@@ -239,6 +250,7 @@ def save(
     commit: of draw_jax.
     note: what else is to be known of it.
     limit: in bytes, above which nothing is written.
+    half: round the parameters to float16, for half the size.
 
   Returns:
     The size in bytes.
@@ -260,6 +272,7 @@ def save(
     'step': trained.step,
     'validation': validation,
     'note': note,
+    'curve': _thinned(trained.curve, trained.task.metric, trained.step),
   }
   return file_format.write(
     path,
@@ -267,6 +280,7 @@ def save(
     trained.params,
     commit=commit,
     limit=limit,
+    half=half,
     check=lambda written: _from_file(written, f'{path}'),
   )
 
@@ -306,10 +320,26 @@ def _from_file(path: pathlib.Path, label: str) -> TrainedModel:
       f'{label} was written by draw_jax {about["exported_with"]["draw_jax"]} and describes no '
       f'model of this version ({first_line(error)}).'
     ) from error
+  if all(tensor.dtype == np.float16 for tensor in tensors.values()):
+    tensors = {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
   _check_params(found, tensors, f'{label} is of another model than its config describes')
   leaves = [jnp.asarray(tensors[name]) for name in file_format.by_name(expected)]
   params = jax.tree.unflatten(jax.tree.structure(expected), leaves)
   return dataclasses.replace(found, params=params)
+
+
+def _thinned(rows: list[dict[str, Any]], metric: str, last: int) -> list[list]:
+  """At most `_CURVE` rows [split, step, value] of each split, up to the last step."""
+  thinned = []
+  for split in dict.fromkeys(row['split'] for row in rows):
+    points = [
+      [split, row['step'], float(f'{row[metric]:.6g}')]
+      for row in rows
+      if row['split'] == split and row['step'] <= last and metric in row
+    ]
+    # From the end, so that the last one stays.
+    thinned += points[:: -(len(points) // _CURVE + 1)][::-1]
+  return thinned
 
 
 def _shapes(trained: TrainedModel) -> base.Params:

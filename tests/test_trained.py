@@ -133,6 +133,42 @@ def test_all_of_a_model_comes_back(kind, tmp_path):
   assert model.glimpses == T
 
 
+def test_a_model_in_16_bits(tmp_path):
+  loaded = make_trained()
+  sizes = [
+    trained.save(tmp_path / name, loaded, half=half)
+    for name, half in (('whole.safetensors', False), ('half.safetensors', True))
+  ]
+  numbers = sum(leaf.size for leaf in jax.tree.leaves(loaded.params))
+  assert sizes[0] - sizes[1] == pytest.approx(2 * numbers, abs=100)
+  back = trained.load(tmp_path / 'half.safetensors')
+  for a, b in zip(jax.tree.leaves(back.params), jax.tree.leaves(loaded.params), strict=True):
+    assert a.dtype == jnp.float32
+    np.testing.assert_array_equal(a, np.asarray(b).astype(np.float16))
+
+
+def test_numbers_too_large_for_16_bits_are_refused(tmp_path):
+  loaded = make_trained()
+  params = {**loaded.params, 'canvas': jnp.full((8, 8, 1), 1e6)}
+  large = dataclasses.replace(loaded, params=params)
+  words = message(trained.save, tmp_path / 'a.safetensors', large, half=True)
+  assert 'canvas has numbers too large' in words and not list(tmp_path.iterdir())
+
+
+def test_a_file_keeps_the_learning_curve(tmp_path):
+  """Thinned, with its last point, and without what came after the model."""
+  rows = [{'split': 'train', 'step': step, 'bound': 100.0 - step} for step in range(501)]
+  rows += [{'split': 'valid', 'step': 40, 'bound': 5.25}, {'split': 'valid', 'step': 41}]
+  (tmp_path / 'metrics.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  loaded = dataclasses.replace(make_trained(), workdir=tmp_path, step=450)
+  trained.save(tmp_path / 'a.safetensors', loaded)
+  back = trained.load(tmp_path / 'a.safetensors').curve
+  assert back[-1] == {'split': 'valid', 'step': 40, 'bound': 5.25}
+  steps = [row['step'] for row in back if row['split'] == 'train']
+  assert steps == sorted(steps) and len(steps) <= 200 and steps[-1] == 450
+  assert all(row['bound'] == 100 - row['step'] for row in back[:-1])
+
+
 def test_a_model_without_an_average_says_so(tmp_path):
   loaded = make_trained()
   loaded.config.optimizer.ema_decay = 0.0
@@ -228,7 +264,7 @@ def metadata_not_an_object(content):
 
 
 def newer_format(content):
-  return content.replace(b'draw_jax.model/2', b'draw_jax.model/3')
+  return content.replace(b'draw_jax.model/3', b'draw_jax.model/4')
 
 
 def type_without_numpy(content):
@@ -265,7 +301,7 @@ def a_pickle(content):
     (metadata_of_others, 'is no model of draw_jax'),
     (metadata_not_json, 'is no model of draw_jax'),
     (metadata_not_an_object, 'is no model of draw_jax'),
-    (newer_format, 'has the format draw_jax.model/3, this version reads draw_jax.model/2'),
+    (newer_format, 'has the format draw_jax.model/4, this version reads draw_jax.model/3'),
   ],
   ids=lambda value: getattr(value, '__name__', ''),
 )

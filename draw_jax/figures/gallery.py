@@ -88,11 +88,14 @@ def make_zooming(trained: TrainedModel, options: FigureOptions) -> None:
 
 def make_curves(trained: TrainedModel, options: FigureOptions) -> None:
   """Fig. 11."""
-  if trained.workdir is None:
-    raise UserError('the learning curve needs the metrics.jsonl of a --workdir.')
   metric, label = trained.task.metric, trained.task.metric_label(trained.binarization)
-  rows = {}
-  for workdir in (trained.workdir, *map(pathlib.Path, options.compare)):
+  if not trained.curve:
+    raise UserError(
+      f'{trained.name} has no learning curve: give a --workdir whose metrics.jsonl has rows, or a '
+      'file of its model that has one.'
+    )
+  rows = {trained.name: trained.curve}
+  for workdir in map(pathlib.Path, options.compare):
     found = run_log.read(workdir)
     if not found:
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
@@ -103,7 +106,7 @@ def make_curves(trained: TrainedModel, options: FigureOptions) -> None:
     here = trained.config.data.name, trained.binarization
     if there != here:
       raise UserError(
-        f'{workdir} was trained on {there[0]} with binarization {there[1]}, {trained.workdir} on '
+        f'{workdir} was trained on {there[0]} with binarization {there[1]}, {trained.name} on '
         f'{here[0]} with {here[1]}: their costs do not compare.'
       )
     rows[_unused(workdir.resolve().name, rows)] = found
@@ -197,6 +200,22 @@ FIGURES: dict[str, Callable[[TrainedModel, FigureOptions], None]] = {
   'interpolation': make_interpolation,
   'animations': make_animations,
   'player': make_player,
+}
+
+
+# The paper's figures: the shipped model that each is made from, and the figure.
+PAPER = {
+  1: ('mnist', 'sequences'),
+  3: ('mnist', 'filters'),
+  4: ('mnist', 'zooming'),
+  5: ('cluttered_mnist', 'glimpses'),
+  6: ('mnist', 'samples'),
+  7: ('mnist_no_attention', 'sequences'),
+  8: ('two_digit_mnist', 'samples'),
+  9: ('svhn', 'samples'),
+  10: ('svhn', 'sequences'),
+  11: ('svhn', 'curves'),
+  12: ('cifar10', 'samples'),
 }
 
 

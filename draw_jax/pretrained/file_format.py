@@ -2,10 +2,11 @@
 
 A file has the safetensors format, which holds arrays and no code. Its tensors are the
 averaged parameters, or without an average they themselves, with names such as
-'decoder/kernel'. Its metadata has one key, 'draw_jax', with a JSON object:
+'decoder/kernel', as they are or rounded to float16. Its metadata has one key, 'draw_jax',
+with a JSON object:
 
-  schema             'draw_jax.model/2'; files of 'draw_jax.model/1' are read too, with the
-                     older names of some fields, see `draw_jax.renamed`
+  schema             'draw_jax.model/3'; files of 1 and 2 are read too, those of 1 with the older
+                     names of some fields, see `draw_jax.renamed`
   config             of the run
   dataset, binarization, image_shape, num_classes, num_train
                      of the data that the model was trained on, and how many images
@@ -16,6 +17,7 @@ averaged parameters, or without an average they themselves, with names such as
                      `measured`; null if there was none
   exported_with      versions of draw_jax, jax and flax; the commit of draw_jax or null
   note               what else is to be known, or null
+  curve              the cost in training, rows [split, step, value]; not in older files
   sha256             of all tensors and of the rest of this object, see `_digest`
 """
 
@@ -37,8 +39,8 @@ from draw_jax import files, renamed
 from draw_jax.errors import UserError, first_line
 
 SUFFIX = '.safetensors'
-_KEY, _SCHEMA = 'draw_jax', 'draw_jax.model/2'
-_READABLE = ('draw_jax.model/1', _SCHEMA)
+_KEY, _SCHEMA = 'draw_jax', 'draw_jax.model/3'
+_READABLE = ('draw_jax.model/1', 'draw_jax.model/2', _SCHEMA)
 
 
 def write(
@@ -48,6 +50,7 @@ def write(
   *,
   commit: str | None,
   limit: int | None,
+  half: bool,
   check: Callable[[pathlib.Path], Any],
 ) -> int:
   """Writes a file, which appears whole or not at all.
@@ -58,12 +61,15 @@ def write(
     params: of the model.
     commit: of draw_jax.
     limit: in bytes, above which nothing is written.
+    half: round the parameters to float16.
     check: reads what was written, and raises if it is wrong.
 
   Returns:
     The size in bytes.
   """
   tensors = {name: np.ascontiguousarray(leaf) for name, leaf in by_name(params).items()}
+  if half:
+    tensors = {name: _rounded(name, tensor) for name, tensor in tensors.items()}
   about = {'schema': _SCHEMA, **about, 'exported_with': versions() | {'commit': commit}}
   about['sha256'] = _digest(about, tensors)
   text = json.dumps(about, sort_keys=True, allow_nan=False)
@@ -102,6 +108,14 @@ def read(path: pathlib.Path, label: str) -> tuple[dict[str, Any], dict[str, np.n
   if about.get('sha256') != _digest(about, tensors):
     raise UserError(f'{label} is damaged: its content does not have the sha256 that it names.')
   return renamed.record(about), tensors
+
+
+def _rounded(name: str, tensor: np.ndarray) -> np.ndarray:
+  with np.errstate(over='ignore'):
+    rounded = tensor.astype(np.float16)
+  if not np.isfinite(rounded).all():
+    raise UserError(f'{name} has numbers too large for 16 bits: write the model without --float16.')
+  return rounded
 
 
 def versions() -> dict[str, str]:

@@ -149,12 +149,19 @@ def test_an_unknown_figure_is_one_message_that_names_the_others():
     gallery.choose(['player', 'sequence'])
 
 
+def test_the_papers_figures_are_of_known_kinds():
+  assert {figure for _, figure in gallery.PAPER.values()} <= set(gallery.FIGURES)
+  # Fig. 2 is a diagram of the network.
+  assert set(gallery.PAPER) == set(range(1, 13)) - {2}
+
+
 def test_no_figure_at_all_is_no_success(workdir, tmp_path):
   (tmp_path / 'file').write_text('')
   same = ['draw_jax.figures', f'--workdir={workdir}', '--checkpoint=latest']
   jobs = {
     'cannot make the folder': start(*same, f'--output={tmp_path / "file"}'),
     '--figure= is not known': start(*same, f'--output={tmp_path / "a"}', '--figure='),
+    'leave out --workdir': start(*same, f'--output={tmp_path / "c"}', '--paper'),
   }
   for message, job in jobs.items():
     out, errors = job.communicate()
