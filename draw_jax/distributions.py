@@ -17,30 +17,46 @@ _MARGIN = 0.01
 
 
 class Gaussian(NamedTuple):
-  """Independent normal distributions."""
+  """Normal distributions, independent but for `mixing`.
+
+  With it, [..., Z, Z] and zero on and above the diagonal, the Z numbers of the last axis are
+  mean + (diag(std) + mixing) noise: the lower triangle is the Cholesky factor of their covariance.
+  """
 
   mean: Float[Array, '*b']
   log_std: Float[Array, '*b']
+  mixing: Float[Array, '*b z'] | None = None
 
 
 def gaussian_sample(
-  mean: Float[Array, '*#b'], log_std: Float[Array, '*#b'], noise: Float[Array, '*#b']
+  mean: Float[Array, '*#b'],
+  log_std: Float[Array, '*#b'],
+  noise: Float[Array, '*#b'],
+  mixing: Float[Array, '*#b z'] | None = None,
 ) -> Float[Array, '*#b']:
   """Eqs. 1-2: a reparameterized draw, mean + std * noise; all of one shape."""
-  return mean + jnp.exp(log_std) * noise
+  z = mean + jnp.exp(log_std) * noise
+  return z if mixing is None else z + jnp.einsum('...ij,...j->...i', mixing, noise)
 
 
 def gaussian_kl(
-  mean: Float[Array, '*#b'], log_std: Float[Array, '*#b'], prior: Gaussian | None = None
+  mean: Float[Array, '*#b'],
+  log_std: Float[Array, '*#b'],
+  prior: Gaussian | None = None,
+  mixing: Float[Array, '*#b z'] | None = None,
 ) -> Float[Array, '*#b']:
   """Eq. 11: KL(N(mean, std^2) || prior) of each latent, in nats; None is the standard normal.
 
   The paper's constant T / 2 belongs to each latent variable; here it is the 1
   in the sum, so the total over latents and glimpses is the paper's latent loss.
+  With `mixing` the sum over latents is their joint KL, to an independent prior.
   """
-  if prior is None:
-    return 0.5 * (mean**2 + jnp.exp(2 * log_std) - 1) - log_std
-  return gaussian_kl(*_standardized(mean, log_std, prior))
+  if prior is not None:
+    mean, log_std, mixing = _standardized(mean, log_std, prior, mixing)
+  squares = mean**2 + jnp.exp(2 * log_std)
+  if mixing is not None:
+    squares += (mixing**2).sum(-1)
+  return 0.5 * (squares - 1) - log_std
 
 
 def gaussian_log_ratio(
@@ -48,23 +64,30 @@ def gaussian_log_ratio(
   log_std: Float[Array, '*#b'],
   noise: Float[Array, '*#b'],
   prior: Gaussian | None = None,
+  mixing: Float[Array, '*#b z'] | None = None,
 ) -> Float[Array, '*#b']:
   """The value of log q(z) - log p(z) of each latent at z = mean + std * noise, in nats.
 
   Its expectation over the noise is `gaussian_kl`; importance weights need the
-  value at the draw itself.
+  value at the draw itself. With `mixing` the sum over latents is the joint value.
   """
   if prior is not None:
-    return gaussian_log_ratio(*_standardized(mean, log_std, prior), noise)
-  z = gaussian_sample(mean, log_std, noise)
+    mean, log_std, mixing = _standardized(mean, log_std, prior, mixing)
+  z = gaussian_sample(mean, log_std, noise, mixing)
   return 0.5 * (z**2 - noise**2) - log_std
 
 
 def _standardized(
-  mean: Float[Array, '*#b'], log_std: Float[Array, '*#b'], prior: Gaussian
+  mean: Float[Array, '*#b'],
+  log_std: Float[Array, '*#b'],
+  prior: Gaussian,
+  mixing: Float[Array, '*#b z'] | None,
 ) -> Gaussian:
   """The posterior in units in which the prior is standard normal; ratios of densities stay."""
-  return Gaussian((mean - prior.mean) * jnp.exp(-prior.log_std), log_std - prior.log_std)
+  if mixing is not None:
+    mixing = mixing * jnp.exp(-prior.log_std)[..., None]
+  mean = (mean - prior.mean) * jnp.exp(-prior.log_std)
+  return Gaussian(mean, log_std - prior.log_std, mixing)
 
 
 def bernoulli_log_prob(

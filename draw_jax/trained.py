@@ -7,7 +7,7 @@ import importlib.resources
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -216,15 +216,19 @@ def find(
   return dataclasses.replace(found, data_dir=data_dir)
 
 
-def load_to_train(name: str, like: base.Params) -> TrainedModel:
+def load_to_train(name: str, like: base.Params, neutral: Sequence[str] = ()) -> TrainedModel:
   """A trained model to train further.
 
   Args:
     name: see `load`; ~ stands for the home folder.
     like: the parameters of the network to be trained, or their shapes and types.
+    neutral: names of those that the trained model may lack, see `base.Task`.
   """
   found = load(os.path.expanduser(name))
-  wrong = file_format.difference(like, found.params)
+  lacking = {n for n in neutral if n not in found.params}
+  wrong = file_format.difference(
+    {n: arrays for n, arrays in like.items() if n not in lacking}, found.params
+  )
   if wrong:
     raise UserError(
       f'{name} is of another network than the config describes: {wrong}. Give the values of '

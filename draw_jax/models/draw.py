@@ -6,7 +6,7 @@ units of each of the two LSTMs.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -122,6 +122,10 @@ class DRAW(nn.Module, DrawConfig):
   image_shape: tuple[int, int, int]
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
+  # Parameters that have no effect at first: training that starts from a model without them is
+  # training of a model that does the same.
+  neutral: ClassVar[tuple[str, ...]] = ()
+
   def setup(self) -> None:
     """Makes the parameters, the same for inference and generation."""
     height, width, channels = self.image_shape
@@ -176,6 +180,10 @@ class DRAW(nn.Module, DrawConfig):
     del h_dec
     return None
 
+  def posterior_given(self, layer: Layer, h_enc: _Hidden) -> distributions.Gaussian:
+    """Eqs. 1-2: q(z_t | h_enc), from the layer `posterior` as the scan over glimpses has it."""
+    return distributions.Gaussian(*jnp.split(linear(layer, h_enc, self.dtype), 2, -1))
+
   def infer(
     self, x: Num[Array, 'b h w c'], noise: Float[Array, 't b z'], *, trace: bool = False
   ) -> Terms:
@@ -185,22 +193,22 @@ class DRAW(nn.Module, DrawConfig):
 
     def step(large, state, noise):
       prior = self.prior(state.decoder[0])
-      state, statistics, windows = self._step(large, state, rows, noise)
-      return state, (statistics, prior, (state.canvas, *windows) if trace else None)
+      state, posterior, windows = self._step(large, state, rows, noise)
+      return state, (posterior, prior, (state.canvas, *windows) if trace else None)
 
     large = self._large if self.attention else self._seen(x)
-    state, (statistics, prior, traced) = recurrence.scan(
+    state, (posterior, prior, traced) = recurrence.scan(
       step, large, self._initial(len(x)), noise, self.remat, self.dtype
     )
     canvas = attention.to_hwc(state.canvas)
-    mean, log_std = jnp.split(statistics, 2, -1)
-    kl = distributions.gaussian_kl(mean, log_std, prior)
+    mean, log_std, mixing = posterior
+    kl = distributions.gaussian_kl(mean, log_std, prior, mixing)
     return Terms(
       reconstruction=-self.log_prob(canvas, x),
       kl=kl.sum(-1),
-      log_ratio=distributions.gaussian_log_ratio(mean, log_std, noise, prior).sum(-1),
+      log_ratio=distributions.gaussian_log_ratio(mean, log_std, noise, prior, mixing).sum(-1),
       kl_latents=kl,
-      latents=distributions.gaussian_sample(mean, log_std, noise),
+      latents=distributions.gaussian_sample(mean, log_std, noise, mixing),
       canvas=canvas,
       trace=_trace(traced) if trace else None,
     )
@@ -216,7 +224,9 @@ class DRAW(nn.Module, DrawConfig):
 
     def latents(state, noise):
       prior = self.prior(state.decoder[0])
-      return noise if prior is None else distributions.gaussian_sample(*prior, noise)
+      if prior is None:
+        return noise
+      return distributions.gaussian_sample(prior.mean, prior.log_std, noise)
 
     return self._decode(noise, latents, trace)
 
@@ -346,21 +356,20 @@ class DRAW(nn.Module, DrawConfig):
 
   def _step(
     self, large: Layers, state: _State, x: _Rows, noise: Float[Array, 'b z']
-  ) -> tuple[_State, Float[Array, 'b 2*z'], tuple[_Window, ...]]:
+  ) -> tuple[_State, distributions.Gaussian, tuple[_Window, ...]]:
     """Eqs. 3-8: one step of inference for x [B, H, C, W].
 
-    Returns the next state, the posterior's mean and log std [B, 2 Z], and the
-    windows it wrote and read through.
+    Returns the next state, the posterior, and the windows it wrote and read through.
     """
     h_dec = state.decoder[0]
     mean = attention.to_hcw(self._output.mean(attention.to_hwc(state.canvas)))
     glimpse, read_window = self._read(x, x - mean, h_dec)
     inputs = jnp.concatenate([glimpse, h_dec], -1)
     encoder = lstm(large['encoder'], state.encoder, inputs, self.dtype)
-    statistics = linear(large['posterior'], encoder[0], self.dtype)
-    z = distributions.gaussian_sample(*jnp.split(statistics, 2, -1), noise)
+    posterior = self.posterior_given(large['posterior'], encoder[0])
+    z = distributions.gaussian_sample(posterior.mean, posterior.log_std, noise, posterior.mixing)
     state, write_window = self._draw(large, state._replace(encoder=encoder), z)
-    return state, statistics, (write_window, read_window)
+    return state, posterior, (write_window, read_window)
 
   def _draw(self, large: Layers, state: _State, z: Float[Array, 'b z']) -> tuple[_State, _Window]:
     """Eqs. 7-8: one step of the decoder; the next state and the window."""

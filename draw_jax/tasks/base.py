@@ -134,6 +134,11 @@ class Task:
     """Initial parameters; `mean_image` [H, W, C] is that of the training set."""
     raise NotImplementedError
 
+  @property
+  def neutral(self) -> tuple[str, ...]:
+    """Names of parameters that have no effect at first, and that a model to start from may lack."""
+    return ()
+
   def noise(self, key: jax.Array, num: int, glimpses: int) -> Any:
     """All the randomness of one batch: arrays [T, B, ...]."""
     raise NotImplementedError

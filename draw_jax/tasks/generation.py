@@ -31,6 +31,10 @@ class Generation(base.Task):
     params = self.model.init(key, x, key, glimpses=1)['params']
     return self.model.start_canvas_at(params, mean_image)
 
+  @property
+  def neutral(self) -> tuple[str, ...]:
+    return self.model.neutral
+
   def noise(self, key: jax.Array, num: int, glimpses: int) -> jax.Array:
     """[T, B, Z]."""
     return self.model.noise(key, num, glimpses)

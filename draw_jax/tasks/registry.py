@@ -8,7 +8,7 @@ from ml_collections import config_dict
 
 from draw_jax import fields, renamed
 from draw_jax.errors import UserError
-from draw_jax.models import convnet, differentiable_ram, draw, ram
+from draw_jax.models import convnet, dependent_latents, differentiable_ram, draw, ram
 from draw_jax.tasks import base, classification, generation
 
 
@@ -22,6 +22,11 @@ class Entry(NamedTuple):
 
 MODELS = {
   'draw': Entry(draw.DRAW, draw.DrawConfig, generation.Generation),
+  'dependent_latents': Entry(
+    dependent_latents.DependentLatents,
+    dependent_latents.DependentLatentsConfig,
+    generation.Generation,
+  ),
   'differentiable_ram': Entry(
     differentiable_ram.DifferentiableRAM,
     differentiable_ram.DifferentiableRamConfig,

@@ -161,7 +161,7 @@ class _Trainer:
     name = self.config.train.start_from
     if not name:
       return state
-    before = trained.load_to_train(name, self.like.params)
+    before = trained.load_to_train(name, self.like.params, self.task.neutral)
     there, here = ((s.name, s.path) for s in (before.config.data, self.config.data))
     if there == here:
       before.check_held_out(self.dataset, 'valid')
@@ -171,11 +171,9 @@ class _Trainer:
         where = there[1] or there[0]
         note = f'{name} was trained on {where}: some of it may be held out here'
         print(f'note      {note}', flush=True)
+    values = jax.device_get({**state.params, **before.params})
     # An array each: a step uses up what it is given.
-    params, ema = (
-      jax.device_put(jax.device_get(before.params), sharding.replicated(self.mesh))
-      for _ in range(2)
-    )
+    params, ema = (jax.device_put(values, sharding.replicated(self.mesh)) for _ in range(2))
     return state._replace(params=params, ema=ema)
 
   def _fit(self, state: TrainState) -> TrainState:
