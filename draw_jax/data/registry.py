@@ -12,6 +12,7 @@ from draw_jax.data import (
   images,
   mnist,
   mnist_5k,
+  omniglot,
   svhn,
   two_digit_mnist,
 )
@@ -27,6 +28,7 @@ _SPECS = {
     mnist.SPEC,
     two_digit_mnist.SPEC,
     cluttered_mnist.SPEC,
+    omniglot.SPEC,
     svhn.SPEC,
     cifar10.SPEC,
     images.SPEC,

@@ -1,7 +1,9 @@
 """Published files, downloaded when asked."""
 
+import dataclasses
 import errno
 import functools
+import hashlib
 import http.server
 import os
 import threading
@@ -51,6 +53,21 @@ def test_download(tiny_amat, tmp_path, monkeypatch, server):
   assert sorted(got) == sorted(file.name for file in Amat.files)
   preparation.prepare(Amat, str(tmp_path / 'data'))
   assert len(got) == 3
+
+
+def test_download_of_files_of_which_only_the_md5_is_known(tiny_amat, tmp_path, monkeypatch, server):
+  url, got = server(tiny_amat)
+  register(monkeypatch, Amat, tiny_amat, url)
+  known = [dataclasses.replace(file, size=None, sha256=None) for file in Amat.files]
+  hashes = [hashlib.md5((tiny_amat / file.name).read_bytes()).hexdigest() for file in known]
+  files = [dataclasses.replace(f, md5=md5) for f, md5 in zip(known, hashes, strict=True)]
+  monkeypatch.setattr(Amat, 'files', (dataclasses.replace(files[0], md5='0' * 32), *files[1:]))
+  refuse(Amat, tmp_path, 'has a wrong checksum: md5 .*, registered 000000000000')
+  monkeypatch.setattr(Amat, 'files', tuple(files))
+  # The wrong one is not kept.
+  builder = preparation.prepare(Amat, str(tmp_path / 'data'))
+  assert builder.info.splits['train'].num_examples == 6
+  assert sorted(got) == sorted([files[0].name, *(file.name for file in files)])
 
 
 def test_download_of_compressed_files(tiny_mnist, tmp_path, monkeypatch, server):

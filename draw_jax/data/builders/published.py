@@ -28,15 +28,17 @@ class PublishedFile:
 
   Attributes:
     url: where the publisher keeps it; its last part is the name of the file.
-    size: of the published file, in bytes.
-    sha256: of the published file.
+    size: of the published file, in bytes; None if only its hash is known.
+    sha256: of the published file; None if only another hash is known.
+    md5: of the published file, where that is what is known of it.
     folder: the folder that an archive unpacks to, which may stand for the archive.
     optional: whether a manual directory may lack it.
   """
 
   url: str
-  size: int
-  sha256: str
+  size: int | None = None
+  sha256: str | None = None
+  md5: str | None = None
   folder: str | None = None
   optional: bool = False
 
@@ -75,7 +77,9 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """The registered checksums, as TFDS's download manager wants them."""
     info = tfds.core.download.checksums.UrlInfo
     return {
-      file.url: info(tfds.core.utils.Size(file.size), file.sha256, file.name) for file in self.files
+      file.url: info(tfds.core.utils.Size(file.size), file.sha256, file.name)
+      for file in self.files
+      if file.sha256
     }
 
   @property
@@ -125,16 +129,20 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     raise NotImplementedError('the splits carry their own generators')
 
   def _download(self, dl_manager: Any, file: PublishedFile) -> pathlib.Path:
-    """Returns the place of a downloaded file, which TFDS has checked."""
+    """Returns the place of a downloaded file, which was checked."""
     downloads = pathlib.Path(dl_manager.download_dir)
     by_hand = f'get {file.name} from {self.page} into DIR, then run\n  {self.command}'
     try:
-      if not any(file.sha256 in info.read_text() for info in downloads.rglob('*.INFO')):
+      known = file.sha256 or file.url
+      if not any(known in info.read_text() for info in downloads.rglob('*.INFO')):
         # TFDS tries for minutes to reach a server that is not there.
         request = urllib.request.Request(file.url, method='HEAD')
         urllib.request.urlopen(request, timeout=_TIMEOUT).close()
       with _clearing(downloads, file.url):
-        return pathlib.Path(dl_manager.download(file.url))
+        path = pathlib.Path(dl_manager.download(file.url))
+      if not file.sha256:  # Else TFDS has checked it.
+        _check_download(path, file)
+      return path
     except tfds.core.download.download_manager.NonMatchingChecksumError:
       raise UserError(f'{file.url} has a wrong checksum: {by_hand}') from None
     except (tfds.download.DownloadError, OSError) as error:
@@ -179,6 +187,16 @@ def _clearing(downloads: pathlib.Path, url: str) -> Iterator[None]:
     raise
 
 
+def _check_download(path: pathlib.Path, file: PublishedFile) -> None:
+  """Removes a download that is not the published file, so that it is not taken the next time."""
+  try:
+    check_file(path, file)
+  except UserError as error:
+    path.unlink()
+    path.with_name(f'{path.name}.INFO').unlink(missing_ok=True)
+    raise UserError(f'{file.url}: {error}') from None
+
+
 def read_gzip(path: pathlib.Path) -> bytes:
   """Returns what a gzip file holds."""
   try:
@@ -195,17 +213,19 @@ def check_content(path: pathlib.Path, content: bytes, sha256: str) -> None:
 
 
 def check_file(path: pathlib.Path, file: PublishedFile) -> None:
-  """Compares a file with its registered size and checksum."""
+  """Compares a file with its registered size and checksum, as far as they are known."""
   size = path.stat().st_size
-  if size != file.size:
+  if file.size not in (None, size):
     raise UserError(f'{path} has {size} bytes, the published file {file.size}: get it again')
-  with open(path, 'rb') as stream:
-    _compare(path, hashlib.file_digest(stream, 'sha256').hexdigest(), file.sha256)
+  for name in ('sha256', 'md5'):
+    if registered := getattr(file, name):
+      with open(path, 'rb') as stream:
+        _compare(path, hashlib.file_digest(stream, name).hexdigest(), registered, name)
 
 
-def _compare(path: pathlib.Path, found: str, registered: str) -> None:
+def _compare(path: pathlib.Path, found: str, registered: str, name: str = 'sha256') -> None:
   if found != registered:
     raise UserError(
-      f'{path} has a wrong checksum: sha256 {found[:12]}..., registered {registered[:12]}...; '
+      f'{path} has a wrong checksum: {name} {found[:12]}..., registered {registered[:12]}...; '
       'get it again'
     )
