@@ -184,13 +184,42 @@ def differences(old, new, prefix: str = '') -> dict[str, tuple]:
   return found
 
 
-def from_file(experiment: str) -> config_dict.ConfigDict:
-  """The config of an experiment, 'PATH.py' or 'PATH.py:VARIANT'."""
-  name, _, variant = experiment.partition(':')
+def shipped_experiments() -> dict[str, pathlib.Path]:
+  """The files of the experiments that come with the package, by their names."""
+  package = pathlib.Path(__file__).parent
+  # Installed, they are in the package; in a checkout, beside it.
+  folder = next(
+    filter(pathlib.Path.is_dir, (package / 'experiments', package.parent / 'experiments'))
+  )
+  return _experiments_in(folder)
+
+
+def find_experiment(experiment: str) -> str:
+  """'PATH.py' or 'PATH.py:VARIANT' of an experiment, given so or by the name of one that ships."""
+  name, colon, variant = experiment.partition(':')
   path = pathlib.Path(name)
-  if not path.is_file():
-    raise UserError(f'no experiment {path}: {_experiments_like(path)}')
-  get_config = runpy.run_path(name).get('get_config')
+  if path.is_file():
+    return experiment
+  shipped = shipped_experiments()
+  if name in shipped:
+    return f'{shipped[name]}{colon}{variant}'
+  # A name, or a path into a checkout that is not here, means one that ships.
+  is_name = path.parent == pathlib.Path() and not path.suffix
+  others = {} if is_name else _experiments_in(path.parent)
+  others = {stem: str(file) for stem, file in others.items()} or {stem: stem for stem in shipped}
+  near = difflib.get_close_matches(path.stem, others, n=1)
+  hint = f'did you mean {others[near[0]]}? ' if near else ''
+  raise UserError(f'no experiment {name}: {hint}There are {", ".join(others.values())}.')
+
+
+def from_file(experiment: str) -> config_dict.ConfigDict:
+  """The config of an experiment, by the name of one that ships or by path.
+
+  Args:
+    experiment: such as 'mnist', 'mnist:no_attention', 'PATH.py' or 'PATH.py:VARIANT'.
+  """
+  path, _, variant = find_experiment(experiment).partition(':')
+  get_config = runpy.run_path(path).get('get_config')
   if get_config is None:
     raise UserError(f'{path} is no experiment: it has no get_config().')
   if variant and not inspect.signature(get_config).parameters:
@@ -215,13 +244,9 @@ def check_variant(variant: str, accepted: tuple[str, ...]) -> None:
     fields.check_choice('variant', variant, accepted)
 
 
-def _experiments_like(path: pathlib.Path) -> str:
-  """The experiments in the folder of one that is not there, and the one with the nearest name."""
-  files = sorted(p for p in path.parent.glob('*.py') if p.is_file())
-  others = {p.name: str(p) for p in files if b'def get_config(' in p.read_bytes()}
-  near = difflib.get_close_matches(path.name, others, n=1)
-  hint = f'did you mean {others[near[0]]}? ' if near else ''
-  return f'{hint}There are {", ".join(others.values()) or "none"}.'
+def _experiments_in(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+  files = sorted(path for path in folder.glob('*.py') if path.is_file())
+  return {path.stem: path for path in files if b'def get_config(' in path.read_bytes()}
 
 
 def _as_tuples(value: Any) -> Any:

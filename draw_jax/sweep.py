@@ -1,9 +1,9 @@
 r"""Trains an experiment with each of the settings that its `get_sweep()` lists.
 
-    python -m draw_jax.sweep --config=experiments/quickstart.py --workdir=runs/sweep
-    python -m draw_jax.sweep --config=experiments/mnist.py --workdir=runs/mnist_sweep \
+    python -m draw_jax.sweep --config=quickstart --workdir=runs/sweep
+    python -m draw_jax.sweep --config=mnist --workdir=runs/mnist_sweep \
         --num_local=2 --config.train.epochs=1
-    python -m draw_jax.sweep --config=experiments/mnist.py --workdir=runs/mnist_sweep \
+    python -m draw_jax.sweep --config=mnist --workdir=runs/mnist_sweep \
         --print > runs.txt
 
 Each run has a folder in the workdir, named by what is special about it, with its log
@@ -21,13 +21,13 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 
-from draw_jax.cli import app, config_errors
+from draw_jax.cli import app, config_errors, config_flag
 from draw_jax.sweeps import local, report
 
-_CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'An experiment with a get_sweep(). Its fields can be set for all runs.',
-  lock_config=True,
-)  # fmt: skip
+_CONFIG = config_flag.define(
+  'An experiment with a get_sweep(): a name such as mnist, or a file. Its fields can be set for '
+  'all runs.'
+)
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Folder for the folders of the runs.')
 _NUM_LOCAL = flags.DEFINE_integer('num_local', 1, 'How many to run at a time.', lower_bound=1)
 _PRINT = flags.DEFINE_bool('print', False, 'Only print the command of each run, one a line.')

@@ -1,6 +1,6 @@
 r"""Trains a model.
 
-    python -m draw_jax.train --config=experiments/mnist.py --workdir=runs/mnist \
+    python -m draw_jax.train --config=mnist --workdir=runs/mnist \
         --config.train.epochs=20
 
 The same command goes on with a run that was stopped or killed. Any field of
@@ -8,16 +8,13 @@ the config can be set as train.epochs is here; README.md says where the fields a
 """
 
 from absl import flags
-from ml_collections import config_flags
 
 from draw_jax import config as config_lib
 from draw_jax import errors
-from draw_jax.cli import app, config_errors
+from draw_jax.cli import app, config_errors, config_flag
 from draw_jax.training import loop
 
-_CONFIG = config_flags.DEFINE_config_file(
-  'config', None, 'An experiment, such as experiments/mnist.py.', lock_config=True
-)
+_CONFIG = config_flag.define('An experiment: a name such as mnist, or a file.')
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder for checkpoints and metrics; a run that is there is continued.'
 )

@@ -1,6 +1,6 @@
 """CIFAR-10 with the paper's sizes (Table 3).
 
-    python -m draw_jax.train --config=experiments/cifar10.py --workdir=runs/cifar10
+    python -m draw_jax.train --config=cifar10 --workdir=runs/cifar10
 
 The paper shows images and gives no number. Its cross-entropy of intensities is
 no likelihood. An epoch takes about eight minutes on two CPU cores; what it gave after

@@ -1,7 +1,7 @@
 """Cluttered MNIST, 100 x 100 (Section 4.1): every row of the paper's Table 1.
 
-    python -m draw_jax.train --config=experiments/cluttered_mnist.py --workdir=runs/cluttered
-    python -m draw_jax.train --config=experiments/cluttered_mnist.py:4_glimpses --workdir=runs/four
+    python -m draw_jax.train --config=cluttered_mnist --workdir=runs/cluttered
+    python -m draw_jax.train --config=cluttered_mnist:4_glimpses --workdir=runs/four
     python -m draw_jax.evaluate --workdir=runs/cluttered
 
 | variant | network | paper |

@@ -1,7 +1,7 @@
 """Past the paper: DRAW with a learned prior and posteriors with covariances, on binarized MNIST.
 
     python -m draw_jax.export --model=mnist --latents=3 --output=three.safetensors
-    python -m draw_jax.train --config=experiments/dependent_latents.py --workdir=runs/dependent
+    python -m draw_jax.train --config=dependent_latents --workdir=runs/dependent
 
 | variant | p(z_t) | q(z_t) |
 | --- | --- | --- |

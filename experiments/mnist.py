@@ -1,7 +1,7 @@
 """MNIST with the paper's sizes (Table 3) on the fixed binarization.
 
-    python -m draw_jax.train --config=experiments/mnist.py --workdir=runs/mnist
-    python -m draw_jax.train --config=experiments/mnist.py:no_attention --workdir=runs/mnist_plain
+    python -m draw_jax.train --config=mnist --workdir=runs/mnist
+    python -m draw_jax.train --config=mnist:no_attention --workdir=runs/mnist_plain
 
 The second is the paper's DRAW without attention. With attention an epoch takes about
 three minutes on two CPU cores; the bound on validation (10,000 images, one draw of each)

@@ -1,7 +1,7 @@
 """OMNIGLOT in 28 x 28 pixels, the split of Burda et al. (2015), with the sizes of MNIST.
 
     python -m draw_jax.prepare --dataset=omniglot --manual_dir=DIR   # DIR has chardata.mat
-    python -m draw_jax.train --config=experiments/omniglot.py --workdir=runs/omniglot
+    python -m draw_jax.train --config=omniglot --workdir=runs/omniglot
 
 Gregor et al. (2016) give 96.5 nats for DRAW and less than 91.0 for its convolutional
 successor, on test (8,070 images). Cost and bound here: not yet measured, as the file was

@@ -1,6 +1,6 @@
 """Your own images: a folder of them, or an array [N, H, W, C] in an .npy or .npz file.
 
-    python -m draw_jax.train --config=experiments/own_images.py --workdir=runs/own \
+    python -m draw_jax.train --config=own_images --workdir=runs/own \
         --config.data.path=IMAGES --config.data.image_size=48 --config.data.channels=3
 
 Images are scaled and cut to image_size x image_size; a tenth of them is held

@@ -1,6 +1,6 @@
 """A small DRAW on 5,000 digits that come with a package: minutes on a laptop's CPU.
 
-    python -m draw_jax.train --config=experiments/quickstart.py --workdir=runs/quickstart
+    python -m draw_jax.train --config=quickstart --workdir=runs/quickstart
 
 `bash launch/quickstart.sh` installs, trains, evaluates and draws: 3 minutes on two
 cores of an AMD EPYC, of which 95 seconds are training. The bound was 123.3 +- 1.6

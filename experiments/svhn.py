@@ -1,6 +1,6 @@
 """Street View House Numbers, 54 x 54 patches, with the paper's sizes (Table 3).
 
-    python -m draw_jax.train --config=experiments/svhn.py --workdir=runs/svhn
+    python -m draw_jax.train --config=svhn --workdir=runs/svhn
 
 The paper shows images and the cost against epochs (Figure 11). It is the
 cross-entropy of intensities, no likelihood. An epoch takes about ten minutes on two

@@ -1,6 +1,6 @@
 """Two digits on one 60 x 60 canvas (Section 4.3), with MNIST's sizes.
 
-    python -m draw_jax.train --config=experiments/two_digit_mnist.py --workdir=runs/two_digit_mnist
+    python -m draw_jax.train --config=two_digit_mnist --workdir=runs/two_digit_mnist
 
 The paper shows images and gives no number. Table 3 has no row for it: the
 sizes are those of the MNIST model. An epoch takes about four minutes on two CPU

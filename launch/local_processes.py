@@ -1,7 +1,7 @@
 """Runs a command as several processes of one run on this machine, for trying it.
 
     python launch/local_processes.py -n 2 -- python -m draw_jax.train \
-        --config=experiments/quickstart.py --workdir=runs/two
+        --config=quickstart --workdir=runs/two
 
 Each process gets --coordinator_address, --num_processes and --process_id. Their
 output is shown line by line, with the process in front. When one fails, the

@@ -4,6 +4,6 @@
 #   bash launch/quickstart.sh [--config.train.epochs=80 ...]
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 workdir=runs/quickstart
-python -m draw_jax.train --config=experiments/quickstart.py --workdir="$workdir" "$@"
+python -m draw_jax.train --config=quickstart --workdir="$workdir" "$@"
 python -m draw_jax.evaluate --workdir="$workdir" --split=valid --output="$workdir/bounds.json"
 python -m draw_jax.sample --workdir="$workdir" --output="$workdir/pictures"

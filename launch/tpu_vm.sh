@@ -4,7 +4,7 @@
 #   bash launch/tpu_vm.sh create [--spot ...]   further flags go to gcloud
 #   bash launch/tpu_vm.sh install               this checkout and what it needs; again after edits
 #   bash launch/tpu_vm.sh run python -m draw_jax.train \
-#       --config=experiments/mnist.py --workdir=runs/mnist \
+#       --config=mnist --workdir=runs/mnist \
 #       --config.train.batch_size=64 --config.eval.batch_size=320   multiples of the devices
 #   bash launch/tpu_vm.sh log                   follows worker 0 again, if the connection broke
 #   bash launch/tpu_vm.sh stop                  saves and ends; the same run goes on later

@@ -224,7 +224,7 @@ def test_experiments_are_valid_and_documented(path):
   config = config_lib.from_file(str(path))
   config_lib.validate(config)
   module = runpy.run_path(str(path))
-  assert f'--config=experiments/{path.name}' in module['__doc__']
+  assert f'--config={path.stem} ' in module['__doc__'].replace(':', ' ')
   assert config.data.name in data.NAMES
 
 
@@ -278,13 +278,41 @@ def test_variants():
     ('svhn.py:small', 'svhn.py has no variants: leave out :small.'),
     ('mnits.py', r'/mnits.py: did you mean .+/mnist.py\? There are [^,]+/cifar10.py, '),
     ('nope.py', '/nope.py: There are'),  # and none that is like it but for the folder
-    ('nowhere/mnist.py', 'There are none.'),
+    ('nowhere/mnist.py', 'nowhere/mnist.py: did you mean mnist\\? There are cifar10, '),
     ('../tests/reference.py', 'reference.py is no experiment: it has no get_config'),
   ],
 )
 def test_experiments_that_are_not_there(name, message):
   with pytest.raises(UserError, match=message):
     config_lib.from_file(f'{FOLDER}/{name}')
+
+
+def test_experiments_by_name(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert config_lib.from_file('cluttered_mnist:4_glimpses').model.glimpses == 4
+  shipped = config_lib.shipped_experiments()
+  assert list(shipped) == [path.stem for path in EXPERIMENTS]
+  assert all(config_lib.find_experiment(name) == str(path) for name, path in shipped.items())
+  # A file at hand comes first, as it always did.
+  pathlib.Path('mnist').write_text('def get_config():\n  return 3\n')
+  assert config_lib.from_file('mnist') == 3
+
+
+@pytest.mark.parametrize(
+  'name,message',
+  [
+    ('mnits', 'no experiment mnits: did you mean mnist? There are cifar10, cluttered_mnist, '),
+    ('mnist:no_atention', "variant='no_atention' is not known: did you mean 'no_attention'?"),
+    ('qqq:small', 'no experiment qqq: There are cifar10, '),
+    ('mnist.py', 'no experiment mnist.py: did you mean mnist? There are cifar10, '),
+  ],
+)
+def test_names_of_experiments_that_are_not_there(name, message, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(UserError) as caught:
+    config_lib.from_file(name)
+  assert str(caught.value).startswith(message)
+  assert '\n' not in str(caught.value)
 
 
 def test_json():

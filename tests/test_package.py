@@ -60,6 +60,13 @@ def test_dependencies_have_ranges():
     assert re.fullmatch(r'[\w-]+(\[\w+\])? >=[\d.]+, <[\d.]+', line), line
 
 
+def test_every_package_ships():
+  options = setup_cfg()['options']
+  found = {path.parent for path in (ROOT / 'draw_jax').rglob('__init__.py')}
+  names = {'.'.join(path.relative_to(ROOT).parts) for path in found}
+  assert set(options['packages'].split()) == {*names, 'draw_jax.experiments'}
+
+
 def test_configs_and_models_import_neither_tfds_nor_orbax():
   heavy = "('tensorflow_datasets', 'orbax.checkpoint', 'grain', 'matplotlib')"
   code = f'import draw_jax.config, sys; print([m for m in {heavy} if m in sys.modules])'

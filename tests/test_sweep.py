@@ -233,7 +233,9 @@ def test_the_plot_calls_the_metric_by_its_name(tmp_path, program, monkeypatch, d
 def test_every_model_has_a_name_for_its_metric(name):
   config = config_lib.default()
   config.model = config_lib.model_section(name)
-  assert report._label(config) == ('bound (nats)' if name == 'draw' else 'error (%)')
+  assert report._label(config) == (
+    'error (%)' if name in ('differentiable_ram', 'ram', 'convolutional') else 'bound (nats)'
+  )
 
 
 def test_stopped_it_goes_on_where_it_was(tmp_path, program):

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
-from ml_collections import config_dict, config_flags
+from ml_collections import config_dict
 
 from draw_jax import config as config_lib
 from draw_jax import sweeps
-from draw_jax.cli import config_errors
+from draw_jax.cli import config_errors, config_flag
 from draw_jax.errors import UserError
 from draw_jax.training import workdir as workdir_lib
 
@@ -81,12 +81,12 @@ def make(
   """The runs of an experiment's sweep, each of them checked.
 
   Args:
-    experiment: config file, with its variant if there is one: 'FILE:VARIANT'.
+    experiment: its name or file, with its variant if there is one: 'FILE:VARIANT'.
     common: overrides for all of them.
     workdir: each run has a folder in it.
     more: further arguments of `draw_jax.train` for all of them.
   """
-  sweep = _read(experiment.partition(':')[0])
+  sweep = _read(config_lib.find_experiment(experiment).partition(':')[0])
   runs = []
   for name, overrides in zip(sweeps.names(sweep), sweep, strict=True):
     if twice := sorted(common.keys() & overrides.keys()):
@@ -125,9 +125,7 @@ def _check(name: str, overrides: sweeps.Overrides, arguments: list[str]):
     raise UserError(f'run {name}: {nothing[0]} cannot be set to None, which is no word for flags.')
   argv = ['train', *(word for word in arguments if word.startswith('--config'))]
   values = flags.FlagValues()
-  holder = config_flags.DEFINE_config_file(
-    'config', None, '', values, lock_config=True, sys_argv=argv
-  )
+  holder = config_flag.define('', values, argv)
   try:
     values(argv)
     config_lib.validate(holder.value)

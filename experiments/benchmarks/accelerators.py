@@ -25,19 +25,19 @@ from draw_jax.models import layers
 from draw_jax.tasks import registry
 
 _EXPERIMENTS = (
-  'quickstart.py',
-  'mnist.py',
-  'mnist.py:no_attention',
-  'two_digit_mnist.py',
-  'svhn.py',
-  'cifar10.py',
-  'own_images.py',
+  'quickstart',
+  'mnist',
+  'mnist:no_attention',
+  'two_digit_mnist',
+  'svhn',
+  'cifar10',
+  'own_images',
   *(
-    f'cluttered_mnist.py:{variant}'
+    f'cluttered_mnist:{variant}'
     for variant in ('8_glimpses', '4_glimpses', 'ram_8', 'ram_4', 'convolutional')
   ),
 )
-flags.set_default(benchmark.CONFIGS, [str(benchmark.EXPERIMENTS / name) for name in _EXPERIMENTS])
+flags.set_default(benchmark.CONFIGS, list(_EXPERIMENTS))
 _PAGE = flags.DEFINE_string('page', None, 'File whose tables are to be replaced by these.')
 # The tables stand between these.
 _BEGIN, _END = '<!-- tables -->\n', '<!-- end of tables -->\n'

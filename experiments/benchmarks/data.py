@@ -8,7 +8,6 @@ the pipeline's so that they do not share them.
 """
 
 import itertools
-import pathlib
 import time
 
 import jax
@@ -41,8 +40,7 @@ _DATASETS = flags.DEFINE_list('datasets', list(_EXPERIMENTS), 'Which ones.')
 
 def make_loss(dataset: data.Dataset):
   """Returns parameters and the function (params, batch, key) -> loss of a dataset's model."""
-  experiment = pathlib.Path(__file__).parents[1] / f'{_EXPERIMENTS[dataset.name]}.py'
-  config = config_lib.from_file(str(experiment)).model
+  config = config_lib.from_file(_EXPERIMENTS[dataset.name]).model
   task = registry.create(config, dataset.image_shape, dataset.num_classes)
 
   def loss(params, batch, key):

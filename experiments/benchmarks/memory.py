@@ -3,11 +3,10 @@ r"""Memory and time of a training step with each way of keeping values for the b
     python experiments/benchmarks/memory.py
     python experiments/benchmarks/memory.py --cases=256,256,3,64 --notime
 
-A case is H,W,C,T; the network is that of experiments/svhn.py. The memory is what XLA plans for
+A case is H,W,C,T; the network is that of the experiment svhn. The memory is what XLA plans for
 temporary values on one device. Times are medians of steps taken in turns, as ratios to keeping all.
 """
 
-import pathlib
 import statistics
 import time
 
@@ -21,8 +20,6 @@ from draw_jax.devices import cores, sharding
 from draw_jax.errors import UserError
 from draw_jax.models import recurrence
 from draw_jax.training import setup
-
-_EXPERIMENTS = pathlib.Path(__file__).parents[1]
 
 _CASES = flags.DEFINE_multi_string(
   'cases',
@@ -64,7 +61,7 @@ def _case(text: str) -> tuple[int, ...]:
 
 def _compile(image_shape: tuple[int, int, int], glimpses: int, remat: str):
   """A compiled training step, a state and a batch for it."""
-  config = config_lib.from_file(str(_EXPERIMENTS / 'svhn.py'))
+  config = config_lib.from_file('svhn')
   config.model.remat = remat
   config.model.glimpses = glimpses
   prepared = setup.make(config, image_shape)

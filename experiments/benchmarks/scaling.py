@@ -2,12 +2,11 @@ r"""Throughput of several processes of one core each, beside one process with al
 
     python experiments/benchmarks/scaling.py --processes=2
 
-Both train experiments/mnist.py with the same batch of random images, in turns. Needs Linux, where
+Both train the experiment mnist with the same batch of random images, in turns. Needs Linux, where
 a process can be tied to cores.
 """
 
 import os
-import pathlib
 import socket
 import statistics
 import subprocess
@@ -53,7 +52,7 @@ def main() -> None:
 
 
 def _config():
-  return config_lib.from_file(str(pathlib.Path(__file__).parents[1] / 'mnist.py'))
+  return config_lib.from_file('mnist')
 
 
 def _throughput(places: list[str]) -> float:

@@ -2,8 +2,8 @@ r"""Times the training step of each experiment, and sets it beside its matrix pr
 
     cd experiments/benchmarks
     python training_step.py
-    python training_step.py --configs=../mnist.py --json=speed.json
-    python training_step.py --configs=../mnist.py:no_attention --dtype=bfloat16
+    python training_step.py --configs=mnist --json=speed.json
+    python training_step.py --configs=mnist:no_attention --dtype=bfloat16
     python training_step.py --configs=my_experiment.py --shape=28,28,1 --repetitions=5
 
 All that is timed is compiled first, then run in turns, so that what else the machine does meets
@@ -43,7 +43,6 @@ from draw_jax.models import layers, recurrence
 from draw_jax.tasks import base
 from draw_jax.training import setup, step
 
-EXPERIMENTS = pathlib.Path(__file__).parents[1]
 _SHAPES = {
   'quickstart': (28, 28, 1),
   'mnist': (28, 28, 1),
@@ -55,13 +54,11 @@ _SHAPES = {
 }
 CLASSES = 10  # of a classifier's labels
 _TIMED = (
-  'quickstart.py', 'mnist.py', 'two_digit_mnist.py', 'svhn.py', 'cifar10.py',
-  'cluttered_mnist.py', 'cluttered_mnist.py:ram_8', 'cluttered_mnist.py:convolutional',
+  'quickstart', 'mnist', 'two_digit_mnist', 'svhn', 'cifar10',
+  'cluttered_mnist', 'cluttered_mnist:ram_8', 'cluttered_mnist:convolutional',
 )  # fmt: skip
 
-CONFIGS = flags.DEFINE_list(
-  'configs', [str(EXPERIMENTS / name) for name in _TIMED], 'Experiments to time.'
-)
+CONFIGS = flags.DEFINE_list('configs', list(_TIMED), 'Experiments to time, by name or file.')
 _SHAPE = flags.DEFINE_list('shape', None, 'H,W,C of the images of an experiment of your own.')
 _REPETITIONS = flags.DEFINE_integer('repetitions', 15, 'Of everything timed.', lower_bound=1)
 _BATCH_SIZE = flags.DEFINE_integer('batch_size', None, "In place of the config's.", lower_bound=1)

@@ -19,6 +19,10 @@ SLIPS = {
   'draw-train --workdir=x': '--config must be given',
   'draw-sample': '--output must be given',
   f'draw-train --config={ROOT}/experiments/svhn.py:small --workdir=runs': 'has no variants',
+  'draw-train --config=svnh --workdir=runs': 'no experiment svnh: did you mean svhn?',
+  'draw-train --config=svhn:small --workdir=runs': 'has no variants',
+  'draw-sweep --config=svnh --workdir=runs': 'no experiment svnh: did you mean svhn?',
+  'draw-train --config=svhn --workdir=runs --config.train.epoch=3': 'mean config.train.epochs?',
 }
 # Imports what all commands need once, and runs each command in a copy of itself, with the
 # module started as by `python -m` or by the console script that an installer writes.

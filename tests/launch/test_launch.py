@@ -105,7 +105,7 @@ def free_job() -> int:
 
 
 def test_slurm_processes_find_each_other(slurm):
-  flags = ('--config=experiments/mnist.py', '--workdir=runs/two words')
+  flags = ('--config=mnist', '--workdir=runs/two words')
   cluster = {'SLURM_JOB_ID': free_job(), 'STUB_HOSTS': 'localhost', 'tasks': 2, 'gpus': 2}
   done = slurm.submit('python', '-c', JOIN, *flags, **cluster)
   assert done.returncode == 0, done.stderr
