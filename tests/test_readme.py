@@ -19,6 +19,7 @@ from test_launch import Slurm
 from test_launch_kubernetes import FOLDER as MANIFESTS
 from test_launch_tpu import Tpu
 
+from draw_jax import config as config_lib
 from draw_jax.data import registry
 from draw_jax.data.builders import binarized_mnist, preparation, svhn
 
@@ -217,7 +218,7 @@ def test_training_and_what_follows(workdir, checkout, data_dir):
 
 
 def num_runs(command: str) -> int:
-  return len(runpy.run_path(str(ROOT / flag(command, 'config')))['get_sweep']())
+  return len(runpy.run_path(config_lib.find_experiment(flag(command, 'config')))['get_sweep']())
 
 
 def test_preparing(checkout, tmp_path):
@@ -336,7 +337,7 @@ def test_experiments():
     path for path in (ROOT / 'experiments').glob('*.py') if '\ndef get_config(' in path.read_text()
   ]
   section = README.split('\n## Train\n')[1].split('\n## ')[0]
-  named = re.findall(r'`(\w+)`|experiments/(\w+)\.py', section)
+  named = re.findall(r'`(\w+)`|--config=(\w+)', section)
   named = {name for names in named for name in names} | {'quickstart'}
   assert [path.stem for path in files if path.stem not in named] == []
 
