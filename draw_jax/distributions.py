@@ -1,6 +1,6 @@
 """The probability distributions of DRAW as pure functions of arrays.
 
-The letters of the shapes are those of `draw_jax.attention`.
+The letters of the shapes are those of `draw_jax.attention` and `draw_jax.discretized_logistic`.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from draw_jax import discretized_logistic as logistic
 from draw_jax.attention import Array
 
 # Probabilities are kept this far from 0 and 1 before a logit is taken of them.
@@ -101,45 +102,86 @@ def bernoulli_log_prob(
   return x * jax.nn.log_sigmoid(logits) + (1 - x) * jax.nn.log_sigmoid(-logits)
 
 
-def _bernoulli_sample(logits: jax.Array, key: jax.Array) -> jax.Array:
-  return jax.random.bernoulli(key, jax.nn.sigmoid(logits)).astype(logits.dtype)
-
-
 def _bernoulli_from_mean(mean: jax.Array) -> jax.Array:
   mean = jnp.clip(mean, _MARGIN, 1 - _MARGIN)
   return jnp.log(mean) - jnp.log1p(-mean)
 
 
 class Output(NamedTuple):
-  """D(X | c_T), Section 2.2: what the final canvas says about an image.
+  """D(X | c_T), Section 2.2: what the final canvas [..., H, W, M] says about an image.
 
-  A canvas is [..., H, W, K * C], K of its channels for each of the image's.
+  Images are [..., H, W, C] with values from 0 to 1.
   """
 
-  channels: int  # K
-  log_prob: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, x -> [..., H, W, C]
-  mean: Callable[[jax.Array], jax.Array]  # canvas -> [..., H, W, C] in [0, 1]
-  sample: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, key -> [..., H, W, C]
-  from_mean: Callable[[jax.Array], jax.Array]  # image in [0, 1] -> canvas of that mean
-  binary: bool = False  # whether it is a distribution of binary pixels only
+  canvas_channels: int  # M
+  log_prob: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, images -> [...], of whole images
+  mean: Callable[[jax.Array], jax.Array]  # canvas -> images
+  sample: Callable[[jax.Array, jax.Array], jax.Array]  # canvas, key -> images
+  from_mean: Callable[[jax.Array], jax.Array]  # image -> canvas of that mean
+  # V, how many values a channel of a pixel can have, from 0 to 1 in equal steps; None: a density.
+  values: int | None = None
+  # Canvas, the first c channels of images -> [..., H, W, V]: log-probabilities of the values of
+  # channel c, given those. Their sum over channels is `log_prob`.
+  value_log_probs: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
-OUTPUTS = {
-  'bernoulli': Output(
-    channels=1,
-    log_prob=bernoulli_log_prob,
+def bernoulli(channels: int, components: int = 1) -> Output:
+  """Independent binary values, with a logit of each for a canvas."""
+  del components
+
+  def value_log_probs(canvas, before):
+    logits = canvas[..., before.shape[-1]]
+    return jax.nn.log_sigmoid(jnp.stack([-logits, logits], -1))
+
+  def sample(canvas, key):
+    return jax.random.bernoulli(key, jax.nn.sigmoid(canvas)).astype(canvas.dtype)
+
+  return Output(
+    canvas_channels=channels,
+    log_prob=lambda canvas, x: bernoulli_log_prob(canvas, x).sum((-3, -2, -1)),
     mean=jax.nn.sigmoid,
-    sample=_bernoulli_sample,
+    sample=sample,
     from_mean=_bernoulli_from_mean,
-    binary=True,
-  ),
+    values=2,
+    value_log_probs=value_log_probs,
+  )
+
+
+def discretized_logistic(channels: int, components: int = 1) -> Output:
+  """256 values of gray or color, see `draw_jax.discretized_logistic`."""
+
+  def mixture(canvas):
+    return logistic.mixture(canvas, channels, components)
+
+  return Output(
+    canvas_channels=logistic.canvas_channels(channels, components),
+    log_prob=lambda canvas, x: logistic.log_prob(mixture(canvas), x).sum((-2, -1)),
+    mean=lambda canvas: logistic.mean(mixture(canvas)),
+    sample=lambda canvas, key: logistic.sample(mixture(canvas), key),
+    from_mean=lambda image: logistic.from_mean(image, components),
+    values=logistic.LEVELS,
+    value_log_probs=lambda canvas, before: logistic.value_log_probs(mixture(canvas), before),
+  )
+
+
+# By name: (channels C of an image, components of a mixture) -> Output. What is no mixture leaves
+# the components out of account.
+OUTPUTS: dict[str, Callable[[int, int], Output]] = {
+  'bernoulli': bernoulli,
+  'discretized_logistic': discretized_logistic,
 }
 
 
-def is_likelihood(output: str, binarization: str) -> bool:
+def is_mixture(name: str) -> bool:
+  """Whether the number of components makes a difference to an output."""
+  make = OUTPUTS[name]
+  return make(1, 1).canvas_channels != make(1, 2).canvas_channels
+
+
+def is_likelihood(output: Output, binarization: str) -> bool:
   """Whether a cost with this output is a bound on the likelihood of the images.
 
   The Bernoulli distribution is one of binary pixels only: intensities have a
   cross-entropy under it, as the paper uses it, and no likelihood.
   """
-  return not OUTPUTS[output].binary or binarization != 'none'
+  return output.values != 2 or binarization != 'none'

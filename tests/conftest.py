@@ -7,6 +7,7 @@ from jaxtyping import install_import_hook
 install_import_hook(
   [
     'draw_jax.attention',
+    'draw_jax.discretized_logistic',
     'draw_jax.distributions',
     'draw_jax.models',
     'draw_jax.tasks.bounds',

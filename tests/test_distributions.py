@@ -94,35 +94,58 @@ def test_bernoulli_log_prob_of_extreme_logits(logit, x):
   np.testing.assert_allclose(slope, x - (logit > 0), atol=1e-6)
 
 
-@pytest.mark.parametrize('name', distributions.OUTPUTS)
-def test_outputs(name):
+outputs = pytest.mark.parametrize(
+  ('name', 'components'),
+  [(name, 1) for name in distributions.OUTPUTS] + [('discretized_logistic', 2)],
+)
+
+
+@outputs
+def test_outputs(name, components):
   """What `Output` promises, whatever the distribution."""
-  output = distributions.OUTPUTS[name]
+  output = distributions.OUTPUTS[name](3, components)
   image = jnp.asarray(np.random.default_rng(0).uniform(0.05, 0.95, (4, 5, 3)), jnp.float32)
   canvas = output.from_mean(image)
-  assert canvas.shape == (4, 5, 3 * output.channels)
+  assert canvas.shape == (4, 5, output.canvas_channels)
   assert_close(output.mean(canvas), image, 1e-3)
-  draws = jax.vmap(output.sample, (None, 0))(canvas, jax.random.split(jax.random.key(0), 4000))
+  draw = jax.jit(jax.vmap(output.sample, (None, 0)))
+  draws = draw(canvas, jax.random.split(jax.random.key(0), 4000))
   assert draws.shape == (4000, 4, 5, 3)
   assert draws.dtype == canvas.dtype
   # Five standard errors of a value in [0, 1] at most.
   np.testing.assert_allclose(draws.mean(0), output.mean(canvas), atol=5 * 0.5 / 4000**0.5)
-  assert output.log_prob(canvas, draws[0]).shape == image.shape
+  log_prob = jax.jit(output.log_prob)(canvas, draws[:7])
+  assert log_prob.shape == (7,)
+  values = np.rint(draws[:7] * (output.values - 1)).astype(int)
+  np.testing.assert_allclose(draws[:7], values / (output.values - 1), atol=1e-7)
+  total = 0
+  for c in range(3):
+    each = jax.jit(output.value_log_probs)(canvas, draws[:7, ..., :c])
+    assert each.shape[-3:] == (4, 5, output.values)
+    np.testing.assert_allclose(np.exp(each).sum(-1), 1, rtol=1e-5)
+    each = np.broadcast_to(each, (7, 4, 5, output.values))
+    total += np.take_along_axis(each, values[..., c, None], -1).sum((1, 2, 3))
+  np.testing.assert_allclose(log_prob, total, rtol=1e-5)
 
 
-@pytest.mark.parametrize('name', distributions.OUTPUTS)
-def test_outputs_from_black_and_white(name):
-  output = distributions.OUTPUTS[name]
+@outputs
+def test_outputs_from_black_and_white(name, components):
+  output = distributions.OUTPUTS[name](1, components)
   extremes = jnp.array([0.0, 1.0]).reshape(2, 1, 1)
   canvas = output.from_mean(extremes)
   assert np.isfinite(canvas).all()
   np.testing.assert_allclose(output.mean(canvas), extremes, atol=0.02)
 
 
-def test_bernoulli_samples_are_binary():
-  canvas = jnp.linspace(-3, 3, 50).reshape(5, 10, 1)
-  draw = distributions.OUTPUTS['bernoulli'].sample(canvas, jax.random.key(1))
-  assert set(np.unique(draw)) == {0.0, 1.0}
+def test_what_is_a_mixture_and_what_a_likelihood():
+  assert {name: distributions.is_mixture(name) for name in distributions.OUTPUTS} == {
+    'bernoulli': False,
+    'discretized_logistic': True,
+  }
+  for name, of_intensities in (('bernoulli', False), ('discretized_logistic', True)):
+    output = distributions.OUTPUTS[name](1, 1)
+    assert distributions.is_likelihood(output, 'none') == of_intensities
+    assert distributions.is_likelihood(output, 'fixed')
 
 
 def test_a_prior_that_is_not_standard():

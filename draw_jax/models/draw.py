@@ -1,7 +1,7 @@
 """DRAW (Section 2) as a Flax module around one pure time-step and a `lax.scan`.
 
 The letters of the shapes are those of `draw_jax.attention`; D is the number of
-units of each of the two LSTMs.
+units of each of the two LSTMs, M that of the channels of a canvas.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from jaxtyping import Float, Num
 
 from draw_jax import attention, distributions, fields
 from draw_jax.attention import Array
+from draw_jax.errors import UserError
 from draw_jax.models import gradients, layers, recurrence
 from draw_jax.models.gradients import Layer, Layers
 from draw_jax.models.initialization import Initialization
@@ -40,6 +41,8 @@ class DrawConfig:
   write_size: int = fields.field(5, at_least=1)
   # D(X | c_T), a name in distributions.OUTPUTS.
   output: str = fields.field('bernoulli', choices=distributions.OUTPUTS)
+  # Of the mixture that an output is for each pixel; one that is no mixture has 1.
+  components: int = fields.field(1, at_least=1)
   # On the norm of the gradient with respect to the five numbers that place a window, for each
   # glimpse and image; 0: none. It speeds up the first epochs; later it leads beside the minimum.
   window_limit: float = fields.field(0.0, at_least=0)
@@ -54,7 +57,12 @@ class DrawConfig:
   initialization: Initialization = Initialization()
 
   def check_image(self, height: int, width: int) -> None:
-    """Raises a `UserError` unless the grids fit on images of this size."""
+    """Raises a `UserError` unless the grids fit on images of this size, and the fields together."""
+    if self.components > 1 and not distributions.is_mixture(self.output):
+      raise UserError(
+        f'model.components={self.components} is for a mixture, and model.output={self.output!r} is '
+        "none: leave it out, or take model.output='discretized_logistic'."
+      )
     if self.attention:
       layers.check_size('read_size', self.read_size, height, width)
       layers.check_size('write_size', self.write_size, height, width)
@@ -63,7 +71,7 @@ class DrawConfig:
 class Trace(NamedTuple):
   """Every glimpse of one pass. Windows are None without attention."""
 
-  canvas: Array  # [T, B, H, W, K C], after each glimpse
+  canvas: Array  # [T, B, H, W, M], after each glimpse
   write: attention.Window | None  # each field [T, B]
   read: attention.Window | None = None  # each field [T, B]; None in generation
 
@@ -76,7 +84,7 @@ class Terms(NamedTuple):
   log_ratio: Array  # [T, B], log q(z_t) - log p(z_t) at the draw
   kl_latents: Array  # [T, B, Z], the KL of each latent
   latents: Array  # [T, B, Z], the draws z_t
-  canvas: Array  # [B, H, W, K C], c_T
+  canvas: Array  # [B, H, W, M], c_T
   trace: Trace | None  # every glimpse, if asked for
 
   @property
@@ -86,7 +94,7 @@ class Terms(NamedTuple):
 
 
 # c_T, and every glimpse if asked for.
-Drawn = tuple[Float[Array, 'b h w kc'], Trace | None]
+Drawn = tuple[Float[Array, 'b h w m'], Trace | None]
 # In the scan: h of an LSTM, and images as `attention.to_hcw` lays them out.
 _Hidden = Float[Array, 'b d']
 _Rows = Float[Array, 'b h c w']
@@ -96,7 +104,7 @@ _Window = attention.Window | None
 class _State(NamedTuple):
   """What one time-step hands to the next."""
 
-  canvas: Array  # [B, H, K C, W]: as `attention.to_hcw` lays it out
+  canvas: Array  # [B, H, M, W]: as `attention.to_hcw` lays it out
   encoder: tuple[Array, Array]  # h, c: [B, D] each
   decoder: tuple[Array, Array]  # h, c: [B, D] each
 
@@ -130,7 +138,7 @@ class DRAW(nn.Module, DrawConfig):
     """Makes the parameters, the same for inference and generation."""
     height, width, channels = self.image_shape
     init, hidden, dtype = self.initialization, self.hidden, self.param_dtype
-    out_channels = channels * self._output.channels
+    out_channels = self.distribution.canvas_channels
     if self.attention:
       read, patch = self.read_size**2, self.write_size**2
       self.read_window = self.param('read_window', init.read_window(hidden, dtype))
@@ -146,6 +154,14 @@ class DRAW(nn.Module, DrawConfig):
     self.write = self.param('write', write)
     zeros = nn.initializers.zeros
     self.canvas = self.param('canvas', zeros, (height, width, out_channels), dtype)
+
+  @property
+  def distribution(self) -> distributions.Output:
+    """D(X | c_T)."""
+    if self.output not in distributions.OUTPUTS:
+      names = ', '.join(distributions.OUTPUTS)
+      raise ValueError(f'output is {self.output!r}; it must be one of {names}')
+    return distributions.OUTPUTS[self.output](self.image_shape[-1], self.components)
 
   def __call__(
     self,
@@ -238,7 +254,7 @@ class DRAW(nn.Module, DrawConfig):
       trace: also return every glimpse.
 
     Returns:
-      c_T [B, H, W, K C], and a Trace or None. `mean` and `sample` turn canvases
+      c_T [B, H, W, M], and a Trace or None. `mean` and `sample` turn canvases
       into images.
     """
     return self._decode(latents, lambda _, z: z, trace)
@@ -268,18 +284,18 @@ class DRAW(nn.Module, DrawConfig):
     return terms.canvas, terms.trace
 
   def log_prob(
-    self, canvas: Float[Array, '*#b h w kc'], x: Num[Array, '*#b h w c']
+    self, canvas: Float[Array, '*#b h w m'], x: Num[Array, '*#b h w c']
   ) -> Float[Array, '*#b']:
     """Log D(x | c) of whole images in nats, [...]."""
-    return self._output.log_prob(canvas, x).sum((-3, -2, -1))
+    return self.distribution.log_prob(canvas, x)
 
-  def mean(self, canvas: Float[Array, '*b h w kc']) -> Float[Array, '*b h w c']:
-    """Mean images of canvases, [..., H, W, C] in [0, 1]: sigma(c) for Bernoulli."""
-    return self._output.mean(canvas)
+  def mean(self, canvas: Float[Array, '*b h w m']) -> Float[Array, '*b h w c']:
+    """Mean images of canvases, [..., H, W, C] in [0, 1]: sigma(c) for Bernoullis."""
+    return self.distribution.mean(canvas)
 
-  def sample(self, canvas: Float[Array, '*b h w kc'], key: jax.Array) -> Num[Array, '*b h w c']:
+  def sample(self, canvas: Float[Array, '*b h w m'], key: jax.Array) -> Num[Array, '*b h w c']:
     """Eq. 16: images drawn from D(X | c), [..., H, W, C]."""
-    return self._output.sample(canvas, key)
+    return self.distribution.sample(canvas, key)
 
   def start_canvas_at(
     self, params: Mapping[str, Any], image: Num[Array, 'h w c']
@@ -289,7 +305,7 @@ class DRAW(nn.Module, DrawConfig):
     Started at the mean training image, the network spends no time on learning
     it. The paper starts from an unspecified learned canvas, here zero by default.
     """
-    canvas = self._output.from_mean(jnp.asarray(image, self.param_dtype))
+    canvas = self.distribution.from_mean(jnp.asarray(image, self.param_dtype))
     return {**params, 'canvas': canvas}
 
   def with_latents(self, params: Mapping[str, Any], num: int) -> dict[str, Any]:
@@ -320,13 +336,6 @@ class DRAW(nn.Module, DrawConfig):
       'decoder': {**decoder, 'kernel': heard},
     }
     return {**params, **changed}
-
-  @property
-  def _output(self) -> distributions.Output:
-    if self.output not in distributions.OUTPUTS:
-      names = ', '.join(distributions.OUTPUTS)
-      raise ValueError(f'output is {self.output!r}; it must be one of {names}')
-    return distributions.OUTPUTS[self.output]
 
   @property
   def _large(self) -> Layers:
@@ -362,7 +371,7 @@ class DRAW(nn.Module, DrawConfig):
     Returns the next state, the posterior, and the windows it wrote and read through.
     """
     h_dec = state.decoder[0]
-    mean = attention.to_hcw(self._output.mean(attention.to_hwc(state.canvas)))
+    mean = attention.to_hcw(self.distribution.mean(attention.to_hwc(state.canvas)))
     glimpse, read_window = self._read(x, x - mean, h_dec)
     inputs = jnp.concatenate([glimpse, h_dec], -1)
     encoder = lstm(large['encoder'], state.encoder, inputs, self.dtype)
@@ -389,8 +398,8 @@ class DRAW(nn.Module, DrawConfig):
     patches = map(attention.to_hwc, patches)
     return jnp.concatenate([p.reshape(len(p), -1) for p in patches], -1), window
 
-  def _write(self, layer: Layer, h_dec: _Hidden) -> tuple[Float[Array, 'b h kc w'], _Window]:
-    """Eq. 18 or 28-29: [B, H, K C, W], what to add to the canvas."""
+  def _write(self, layer: Layer, h_dec: _Hidden) -> tuple[Float[Array, 'b h m w'], _Window]:
+    """Eq. 18 or 28-29: [B, H, M, W], what to add to the canvas."""
     height, width, channels = self.canvas.shape
     patch = linear(layer, h_dec, self.dtype)
     if not self.attention:

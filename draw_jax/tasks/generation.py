@@ -71,9 +71,10 @@ class Generation(base.Task):
 
   def rows_that_fit(self, options: base.EvaluationOptions, glimpses: Sequence[int]) -> int:
     """How many draws a device can work on at a time in the memory of the options, roughly."""
-    model, pixels = self.model, math.prod(self.model.image_shape)
+    model = self.model
+    canvas = math.prod(model.image_shape[:2]) * model.distribution.canvas_channels
     traced = max(glimpses) if len(glimpses) > 1 else 0
-    numbers = 8 * max(glimpses) * model.latent + (16 + traced) * pixels + 24 * model.hidden
+    numbers = 8 * max(glimpses) * model.latent + (16 + traced) * canvas + 24 * model.hidden
     return max(1, options.memory * 2**20 // (4 * numbers))
 
   def table(self, result: Mapping[str, Any]) -> base.Table:
@@ -106,7 +107,7 @@ class Generation(base.Task):
 
   def is_likelihood(self, binarization: str) -> bool:
     """Depends on the output distribution, too."""
-    return distributions.is_likelihood(self.model.output, binarization)
+    return distributions.is_likelihood(self.model.distribution, binarization)
 
   def weights_used_once(self, params) -> int:
     """Without attention those that meet the image itself."""
