@@ -82,7 +82,7 @@ ROOMS = {
   'pretrained': set(),
   'evaluation': {'tasks', 'data', 'devices', 'pretrained'},
   'training': {'tasks', 'data', 'devices', 'evaluation', 'pretrained'},
-  'figures': {'models', 'data', 'training', 'cli'},
+  'figures': {'models', 'data', 'training', 'pretrained', 'cli'},
   'sweeps': {'tasks', 'data', 'training', 'figures', 'cli'},
 }
 COMMANDS = {'train', 'evaluate', 'sample', 'export', 'prepare', 'sweep'}
