@@ -3,23 +3,20 @@
 The position in the data needs no place of its own: it follows from the step.
 """
 
-import json
 import os
 import pathlib
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
-from absl import logging
 from jax.experimental import multihost_utils
 from ml_collections import config_dict
 from orbax.checkpoint import v1 as ocp
 
-from draw_jax import files, renamed
+from draw_jax import files
 from draw_jax.errors import UserError, first_line
 from draw_jax.pretrained import file_format
+from draw_jax.training import checkpoint_files
 from draw_jax.training import workdir as workdir_lib
 from draw_jax.training.step import TrainState
 
@@ -42,11 +39,16 @@ class Checkpoints:
 
   def __init__(self, workdir: str | os.PathLike, keep_latest: int, keep_best: int):
     self._folder = workdir_lib.checkpoints_folder(workdir)
-    if jax.process_index() == 0:
-      for path, error in _without_metrics(self._folder.parent):
-        logging.warning('checkpoint %s cannot be read and is passed over: %s', path, error)
-        _put_aside(path)
+    # Orbax would stop at damaged metadata.
+    found, damaged = _records(workdir)
+    if damaged and not found:
+      raise UserError(_none_can_be_read(self._folder))
     multihost_utils.sync_global_devices('checkpoints_looked_at')
+    if jax.process_index() == 0:
+      for step, error in damaged.items():
+        checkpoint_files.warn(self.path(step), error)
+        checkpoint_files.put_aside(self.path(step))
+    multihost_utils.sync_global_devices('damaged_checkpoints_put_aside')
     policies = ocp.training.preservation_policies
     best = policies.BestN(
       get_metric_fn=lambda metrics: metrics['rank'],
@@ -83,16 +85,14 @@ class Checkpoints:
     """
     parts = _parts(state)
     step = int(state.step)
+    metrics = metrics and {**metrics, 'rank': rank[0] * _PHASE + rank[1]}
     self._guard(
       lambda: self._checkpointer.save_checkpointables_async(
         step,
         parts,
         force=True,
-        metrics=metrics and {**metrics, 'rank': rank[0] * _PHASE + rank[1]},
-        custom_metadata={
-          'progress': progress,
-          'checksums': {name: _checksum(part) for name, part in parts.items()},
-        },
+        metrics=metrics,
+        custom_metadata=checkpoint_files.to_save(parts, progress, metrics),
       )
     )
 
@@ -115,16 +115,15 @@ class Checkpoints:
     unreadable = []
     for step in reversed(steps):
       try:
-        about = self._checkpointer.checkpointables_metadata(step)
-        before = _progress(about)
+        record = checkpoint_files.record(self.path(step))
+        before = record.progress
         there = tuple(before['image_shape'])
-        another = _another_state(about.metadata, like)
+        another = _another_state(record.metadata, like)
         fits = there == image_shape and not another
-        parts = _read(self._checkpointer, step, abstract) if fits else None
+        read = checkpoint_files.read
+        parts = read(self.path(step), abstract, record.checksums) if fits else None
       except Exception as error:
-        logging.warning(
-          'checkpoint %s cannot be read and is passed over: %s', self.path(step), first_line(error)
-        )
+        checkpoint_files.warn(self.path(step), error)
         unreadable.append(step)
         continue
       if there == image_shape and parts is None:
@@ -149,10 +148,7 @@ class Checkpoints:
       state = TrainState(params=parts['params'], ema=parts['ema'], **rest)
       return state, before
     if steps:
-      raise UserError(
-        f'none of the checkpoints in {self._folder} can be read. If they are damaged, move that '
-        'folder away to train from the beginning.'
-      )
+      raise UserError(_none_can_be_read(self._folder))
     return None
 
   def wait(self) -> None:
@@ -165,7 +161,7 @@ class Checkpoints:
 
   def _put_aside(self, step: int) -> None:
     if jax.process_index() == 0:
-      _put_aside(self.path(step))
+      checkpoint_files.put_aside(self.path(step))
     multihost_utils.sync_global_devices(f'put_aside_{step}')
     self._checkpointer.reload()
 
@@ -186,7 +182,7 @@ class Checkpoints:
 
 
 def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = True) -> SavedModel:
-  """Reads the model of a checkpoint.
+  """Reads the model of a checkpoint; of 'best' and 'latest', the first one that can be read.
 
   Args:
     workdir: of a training run.
@@ -198,79 +194,90 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
   if not workdir_lib.saved_steps(workdir):
     raise UserError(f'{workdir} has no checkpoint yet: let draw_jax.train run until it saves one.')
   config = workdir_lib.read_config(workdir)
-  for path, error in _without_metrics(workdir):
-    raise UserError(f'checkpoint {path} cannot be read ({error}): move that folder away.')
-  with ocp.training.Checkpointer(workdir_lib.checkpoints_folder(workdir)) as checkpointer:
-    found = _choose(checkpointer.checkpoints, which, workdir)
-    name = 'ema' if ema else 'params'
+  folder, part = workdir_lib.checkpoints_folder(workdir), 'ema' if ema else 'params'
+  found, damaged = _records(workdir)
+  for step in _order(found, damaged, which, workdir):
     try:
-      about = checkpointer.checkpointables_metadata(found.step)
-      arrays, progress = about.metadata[name], _progress(about)
-      here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-      parts = _read(checkpointer, found.step, {name: _abstract(arrays, here)})
+      params = _read_part(folder / str(step), found.get(step) or damaged[step], part)
     except Exception as error:
-      raise UserError(
-        f'checkpoint {found.path} cannot be read ({first_line(error)}): choose another of '
-        f'{_names(checkpointer.checkpoints)}.'
-      ) from error
-  metrics = found.metrics and {k: v for k, v in found.metrics.items() if k != 'rank'}
-  return SavedModel(config, parts[name], found.step, progress, metrics)
+      damaged[step] = error
+      if str(which).isdecimal():
+        raise UserError(
+          f'checkpoint {folder / str(step)} cannot be read ({first_line(error)}): choose another'
+          f'{_of(found.keys() - damaged.keys())}.'
+        ) from error
+      continue
+    for other, error in damaged.items():
+      # Any might have been the best.
+      if which == 'best' or other > step:
+        checkpoint_files.warn(folder / str(other), error)
+    metrics = found[step].metrics
+    metrics = metrics and {k: v for k, v in metrics.items() if k != 'rank'}
+    return SavedModel(config, params, step, found[step].progress, metrics)
+  raise UserError(_none_can_be_read(folder))
 
 
-def _choose(checkpoints, which: str | int, workdir: pathlib.Path):
-  by_step = {c.step: c for c in checkpoints}
+def _read_part(path: pathlib.Path, record: checkpoint_files.Record | Exception, part: str):
+  """Some arrays of a checkpoint, on the default device."""
+  if isinstance(record, Exception):
+    raise record
+  here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+  abstract = {part: _abstract(record.metadata[part], here)}
+  return checkpoint_files.read(path, abstract, record.checksums)[part]
+
+
+def _records(
+  workdir: str | os.PathLike,
+) -> tuple[dict[int, checkpoint_files.Record], dict[int, Exception]]:
+  """What was saved beside the arrays at each step; and what is wrong with those one cannot read."""
+  found, damaged = {}, {}
+  for step in workdir_lib.saved_steps(workdir):
+    try:
+      path = workdir_lib.checkpoints_folder(workdir) / str(step)
+      found[step] = checkpoint_files.record(path)
+    except Exception as error:  # Whatever Orbax makes of damaged files.
+      damaged[step] = error
+  return found, damaged
+
+
+def _order(
+  found: Mapping[int, checkpoint_files.Record],
+  damaged: Mapping[int, Exception],
+  which: str | int,
+  workdir: pathlib.Path,
+) -> list[int]:
+  """The steps to be tried, one after the other."""
   if which == 'latest':
-    return by_step[max(by_step)]
+    return sorted({*found, *damaged}, reverse=True)
   if which == 'best':
-    judged = [c for c in checkpoints if c.metrics]
-    if not judged:
+    judged = {step: record.metrics['rank'] for step, record in found.items() if record.metrics}
+    if found and not judged:
       raise UserError(
-        f'no checkpoint in {workdir} has been evaluated yet: choose latest, or one of '
-        f'{_names(checkpoints)}.'
+        f'no checkpoint in {workdir} has been evaluated yet: choose latest, or one{_of(found)}.'
       )
     # Of equals the latest, which is also the one that is kept.
-    return min(judged, key=lambda c: (c.metrics['rank'], -c.step))
-  if not str(which).isdigit() or int(which) not in by_step:
+    return sorted(judged, key=lambda step: (judged[step], -step))
+  if not str(which).isdecimal() or int(which) not in {*found, *damaged}:
     raise UserError(
-      f'no checkpoint {which!r} in {workdir}: choose best, latest or one of {_names(checkpoints)}.'
+      f'no checkpoint {which!r} in {workdir}: choose best, latest or one{_of(found)}.'
     )
-  return by_step[int(which)]
+  return [int(which)]
 
 
-def _without_metrics(workdir: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
-  """Checkpoints whose evaluation is there and no JSON: Orbax would stop at them."""
-  for step in workdir_lib.saved_steps(workdir):
-    path = workdir_lib.checkpoints_folder(workdir) / str(step)
-    file = path / 'metrics' / 'metrics'
-    try:
-      if file.exists():
-        json.loads(file.read_text())
-    except ValueError as error:
-      yield path, first_line(error)
-
-
-def _put_aside(path: pathlib.Path) -> None:
-  """Moves a checkpoint out of the way of those to come."""
-  aside = path.parent.parent / 'damaged'
-  aside.mkdir(exist_ok=True)
-  names = (aside / (path.name + (f'.{i}' if i else '')) for i in range(1000))
-  path.rename(next(name for name in names if not name.exists()))
+def _none_can_be_read(folder: pathlib.Path) -> str:
+  return (
+    f'none of the checkpoints in {folder} can be read. If they are damaged, move that folder away '
+    'to train from the beginning.'
+  )
 
 
 def _sizes(image_shape) -> str:
   return ' x '.join(map(str, image_shape))
 
 
-def _names(checkpoints) -> str:
-  return ', '.join(str(c.step) for c in checkpoints)
-
-
-def _progress(about) -> dict[str, Any]:
-  """What was saved beside the arrays, by today's names of its fields."""
-  progress = renamed.record(about.custom_metadata['progress'])
-  if progress.get('best'):
-    progress['best'] = renamed.record(progress['best'])
-  return progress
+def _of(steps: Iterable[int]) -> str:
+  """Ends a message that has one to choose."""
+  return ' of ' + (', '.join(map(str, sorted(steps))) or 'another run')
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
@@ -285,34 +292,12 @@ def _another_state(saved: Mapping[str, Any], like: TrainState) -> str | None:
     return None
   if wrong := file_format.difference(saved['params'], like.params):
     return f'another network than that of the config: {wrong}'
-  expected = jax.eval_shape(lambda state: jax.tree.map(_without_key_type, state), like.optimizer)
+  expected = jax.eval_shape(
+    lambda state: jax.tree.map(checkpoint_files.without_key_type, state), like.optimizer
+  )
   wrong = file_format.difference({'optimizer': saved['rest']['optimizer']}, {'optimizer': expected})
   return wrong and f'other optimizer.arguments than those of the config: {wrong}'
 
 
-def _without_key_type(array):
-  """The array, or the numbers of random keys, as which they are saved."""
-  is_key = jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
-  return jax.random.key_data(array) if is_key else array
-
-
 def _abstract(tree, sharding):
   return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree)
-
-
-def _read(checkpointer, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
-  """Some parts of a checkpoint; raises if it is damaged."""
-  metadata = checkpointer.checkpointables_metadata(step).custom_metadata
-  parts = checkpointer.load_checkpointables(step, abstract)
-  for name, part in parts.items():
-    if _checksum(part) != metadata['checksums'][name]:
-      raise ValueError(f'the checksum of {name!r} is wrong')
-  return parts
-
-
-def _checksum(tree) -> int:
-  """Orbax notices a file that is short, not one with a changed byte."""
-  checksum = 0
-  for leaf in jax.tree.leaves(tree):
-    checksum = zlib.crc32(np.ascontiguousarray(_without_key_type(leaf)), checksum)
-  return checksum

@@ -9,7 +9,9 @@ import fcntl
 import json
 import os
 import pathlib
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import jax
 from absl import logging
@@ -20,6 +22,7 @@ from draw_jax import files
 from draw_jax.errors import UserError, first_line
 
 _CONFIG, _RESULT, _CHECKPOINTS = 'config.json', 'result.json', 'checkpoints'
+_CHECKSUM = 'checksum'  # of all other fields of a file
 # What must stay as it is for a run to be continued, but for what matters
 # only before its first step, or only to how gradients are computed.
 _FIXED = (
@@ -85,7 +88,7 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
     _make_folder(workdir)
     try:
       path.with_name(_RESULT).unlink(missing_ok=True)
-      _write(path, config_lib.to_json(config))
+      _write(path, config.to_dict())
     except OSError as error:
       raise _not_writable(workdir, error) from error
   return changed
@@ -93,7 +96,7 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
 
 def end(workdir: str | os.PathLike, result: dict) -> None:
   """Writes into a workdir how its run ended, once all that it saved is on disk."""
-  _write(pathlib.Path(workdir) / _RESULT, json.dumps(result, indent=2) + '\n')
+  _write(pathlib.Path(workdir) / _RESULT, result)
 
 
 def read_end(workdir: str | os.PathLike, config) -> dict | None:
@@ -102,18 +105,18 @@ def read_end(workdir: str | os.PathLike, config) -> dict | None:
   try:
     if not files.is_there(path) or config_lib.differences(read_config(workdir), config):
       return None
-    result = json.loads(path.with_name(_RESULT).read_text())
+    result = _read(path.with_name(_RESULT))
   except (UserError, OSError, ValueError):  # not there, damaged, or cut off by a crash
     return None  # to train on from the end takes no time
-  return result if isinstance(result, dict) else None
+  return result if {'step', 'num_steps'} <= result.keys() else None
 
 
 def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:
   """The config of the run in a workdir."""
   path = pathlib.Path(workdir) / _CONFIG
   try:
-    return config_lib.from_json(path.read_text())
-  except (OSError, ValueError, KeyError, TypeError) as error:
+    return config_lib.from_json(json.dumps(_read(path)))
+  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise UserError(
       f'{path} cannot be read ({first_line(error)}). If it is damaged, remove it; draw_jax.train '
       'with the values of this run writes it anew.'
@@ -152,7 +155,25 @@ def _not_writable(workdir: str | os.PathLike, error: OSError) -> UserError:
   return UserError(f'cannot write into --workdir={workdir}: {error.strerror}.')
 
 
-def _write(path: pathlib.Path, text: str) -> None:
+def _write(path: pathlib.Path, fields: Mapping[str, Any]) -> None:
+  fields = {**fields, _CHECKSUM: _checksum(fields)}
   partial = path.with_suffix('.tmp')
-  partial.write_text(text)
+  partial.write_text(json.dumps(fields, indent=2) + '\n')
   partial.replace(path)
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+  """What `_write` was given; older files have no checksum."""
+  fields = json.loads(path.read_text())
+  if not isinstance(fields, dict):
+    raise ValueError('it holds no fields')
+  if fields.pop(_CHECKSUM, None) not in (None, _checksum(fields)):
+    raise ValueError(
+      f'it is not as it was written; changed by hand, it must lose its {_CHECKSUM!r}'
+    )
+  return fields
+
+
+def _checksum(fields: Mapping[str, Any]) -> int:
+  """The same for what was read as for what was written."""
+  return zlib.crc32(json.dumps(fields, sort_keys=True).encode())

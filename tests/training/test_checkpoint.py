@@ -174,8 +174,11 @@ def test_a_damaged_one_is_passed_over(workdir, damage, caplog):
 
 def test_one_with_a_damaged_evaluation_is_passed_over(workdir, caplog):
   (workdir / 'checkpoints' / '4' / 'metrics' / 'metrics').write_text('')
-  with pytest.raises(UserError, match=r'checkpoints/4 cannot be read .*move that folder away'):
-    checkpoint.load(workdir)
+  assert checkpoint.load(workdir).step == 2
+  assert 'checkpoints/4 cannot be read and is passed over' in caplog.text
+  with pytest.raises(UserError, match=r'checkpoints/4 cannot be read .*choose another of 2, 5'):
+    checkpoint.load(workdir, 4)
+  caplog.clear()
   assert_same(restore(workdir)[0], make_state(5))
   assert f'{workdir / "checkpoints" / "4"} cannot be read and is passed over' in caplog.text
   assert (workdir / 'damaged' / '4').exists()
@@ -201,6 +204,7 @@ def test_a_damaged_config_is_one_message(workdir, text):
 def test_a_model_field_that_is_not_known_is_named(workdir, section, words):
   path = workdir / 'config.json'
   config = json.loads(path.read_text())
+  del config['checksum']
   model = config['model']
   (model[section] if section else model)['wings'] = 2
   path.write_text(json.dumps(config))
@@ -245,10 +249,66 @@ def test_another_network_is_not_called_damaged(workdir):
 
 
 @pytest.mark.parametrize('damage', [flip, truncate, lose_metadata, empty])
-def test_load_says_which_is_damaged(workdir, damage):
+def test_load_passes_over_a_damaged_one(workdir, damage, caplog):
   damage(workdir / 'checkpoints' / '5')
-  with pytest.raises(UserError, match=r'checkpoints/5 cannot be read .*choose another of 2, 4'):
-    checkpoint.load(workdir, 'latest', ema=False)
+  assert checkpoint.load(workdir, 'latest', ema=False).step == 4
+  assert 'checkpoints/5 cannot be read and is passed over' in caplog.text
+  # One that was asked for is not replaced by another, and no damaged one is offered.
+  with pytest.raises(UserError, match=r'checkpoints/5 cannot be read .*choose another of 2, 4\.'):
+    checkpoint.load(workdir, 5, ema=False)
+  damage(workdir / 'checkpoints' / '2')
+  assert checkpoint.load(workdir, ema=False).step == 4
+
+
+def change_metadata(workdir, step, change):
+  path = workdir / 'checkpoints' / str(step) / '_CHECKPOINT_METADATA'
+  text = change(path.read_text())
+  assert text != path.read_text()
+  path.write_text(text)
+
+
+CHANGES = {
+  'a number': lambda text: text.replace('"glimpses": 3', '"glimpses": 2'),
+  'a word': lambda text: text.replace('"none"', '"nona"'),
+  'a name': lambda text: text.replace('"progress"', '"progrest"'),
+  'a checksum': lambda text: text.replace('"ema": ', '"ema": 1'),
+  'the name of a checksum': lambda text: text.replace('"metadata": ', '"netadata": '),
+  'no JSON': lambda text: text.replace('{"', '{', 1),
+  'no text': lambda text: text[:-9],
+  'a time': lambda text: text.replace(
+    '"commit_timestamp_nsecs": ', '"commit_timestamp_nsecs": 99999'
+  ),
+}
+
+
+@pytest.mark.parametrize('change', CHANGES.values(), ids=CHANGES)
+def test_one_with_damaged_metadata_is_passed_over(workdir, change, caplog):
+  change_metadata(workdir, 5, change)
+  assert checkpoint.load(workdir, 'latest').step == 4
+  state, _ = restore(workdir)
+  assert_same(state, make_state(4))
+  assert caplog.text.count('checkpoints/5 cannot be read and is passed over') == 2
+
+
+def test_a_changed_evaluation_is_noticed(workdir, caplog):
+  path = workdir / 'checkpoints' / '4' / 'metrics' / 'metrics'
+  path.write_text(path.read_text().replace('7.0', '1.0'))
+  assert checkpoint.load(workdir).step == 2
+  assert 'checkpoints/4 cannot be read' in caplog.text
+
+
+def without_checksum(text: str) -> str:
+  """What was written before metadata had one."""
+  about = json.loads(text)
+  del about['custom_metadata']['checksums']['metadata']
+  return json.dumps(about)
+
+
+def test_checkpoints_of_before_the_checksum_of_metadata(workdir):
+  for step in (2, 4, 5):
+    change_metadata(workdir, step, without_checksum)
+  assert (checkpoint.load(workdir).step, checkpoint.load(workdir, 'latest').step) == (2, 5)
+  assert_same(restore(workdir)[0], make_state(5))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import errno
+import json
 
 import pytest
 import training_support as support
@@ -34,7 +35,8 @@ def test_the_end_of_a_run_is_told_until_it_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'name, text', [('config.json', '{'), ('config.json', '[1]'), ('result.json', '[1]')]
+  'name, text',
+  [('config.json', '{'), ('config.json', '[1]'), ('result.json', '[1]'), ('result.json', '{}')],
 )
 def test_a_run_that_cannot_be_read_has_not_ended(tmp_path, name, text):
   config = support.tiny_config('images.npy')
@@ -45,6 +47,24 @@ def test_a_run_that_cannot_be_read_has_not_ended(tmp_path, name, text):
   (tmp_path / name).unlink()
   (tmp_path / name).mkdir()
   assert workdir_lib.read_end(tmp_path, config) is None
+
+
+def test_a_changed_number_is_noticed(tmp_path):
+  config = support.tiny_config('images.npy')
+  config.optimizer.arguments = {'of_tuples': (1, (2, 3))}
+  workdir_lib.claim(tmp_path, config)
+  workdir_lib.end(tmp_path, {'step': 60, 'num_steps': 60, 'best': {'rank': (0, 1.5)}})
+  path = tmp_path / 'result.json'
+  path.write_text(path.read_text().replace('1.5', '0.5'))
+  assert workdir_lib.read_end(tmp_path, config) is None
+  path = tmp_path / 'config.json'
+  path.write_text(path.read_text().replace('"glimpses": 3', '"glimpses": 2'))
+  with pytest.raises(UserError, match=r"config\.json cannot be read .*must lose its 'checksum'"):
+    workdir_lib.read_config(tmp_path)
+  fields = json.loads(path.read_text())
+  del fields['checksum']  # by hand, as an older version wrote it
+  path.write_text(json.dumps(fields))
+  assert workdir_lib.read_config(tmp_path).model.glimpses == 2
 
 
 def test_two_trainings_in_one_workdir(tmp_path):
