@@ -8,14 +8,16 @@ import difflib
 import inspect
 import json
 import pathlib
+import re
 import runpy
+import traceback
 from typing import Any
 
 from ml_collections import config_dict
 
 from draw_jax import fields, renamed
 from draw_jax.data import registry as datasets
-from draw_jax.errors import UserError
+from draw_jax.errors import UserError, first_line
 from draw_jax.tasks import registry
 from draw_jax.training import optimizer
 
@@ -107,28 +109,35 @@ def _sections() -> dict[str, type]:
 
 
 def default() -> config_dict.ConfigDict:
-  """The config that every experiment starts from: MNIST with the paper's sizes."""
+  """The config that every experiment starts from: MNIST with the paper's sizes.
+
+  It is locked: a field that it does not have cannot be set, but for those of
+  `optimizer.arguments`, which are optax's.
+  """
   config = config_dict.ConfigDict({'model': model_section('draw')})
   for name, declared in _sections().items():
     config[name] = fields.section(declared)
   config.update(fields.section(RunConfig))
+  config.lock()
+  config.optimizer.arguments.unlock()
   return config
 
 
 def model_section(name: str, **values: Any) -> config_dict.ConfigDict:
   """The section `model` of a config for the model of this name, some of its values changed."""
-  section = registry.section(name)
+  section = registry.section(name).lock()
   section.update(values)
   return section
 
 
 def validate(config) -> None:
   """Raises a `UserError` for the first value that cannot work, before any work is done."""
+  _check_whole(config)
   if config.train.start_from == '':  # such as a variable of the shell that is not set
     raise UserError('train.start_from= is empty: give a model, or leave it out.')
   for name, declared in _sections().items():
     for field in fields.unknown(declared, config[name]):
-      raise UserError(f'no field {name}.{field}{_now(f"{name}.{field}")}.')
+      raise UserError(f'no field {name}.{field}{_instead(f"{name}.{field}")}.')
     fields.check(declared, config[name], f'{name}.')
   registry.check(config.model)
   optimizer.check(config.optimizer)
@@ -219,12 +228,19 @@ def from_file(experiment: str) -> config_dict.ConfigDict:
     experiment: such as 'mnist', 'mnist:no_attention', 'PATH.py' or 'PATH.py:VARIANT'.
   """
   path, _, variant = find_experiment(experiment).partition(':')
-  get_config = runpy.run_path(path).get('get_config')
-  if get_config is None:
-    raise UserError(f'{path} is no experiment: it has no get_config().')
-  if variant and not inspect.signature(get_config).parameters:
-    raise UserError(f'{path} has no variants: leave out :{variant}.')
-  return get_config(*[variant] if variant else [])
+  try:
+    get_config = runpy.run_path(path).get('get_config')
+    if get_config is None:
+      raise UserError(f'{path} is no experiment: it has no get_config().')
+    if variant and not inspect.signature(get_config).parameters:
+      raise UserError(f'{path} has no variants: leave out :{variant}.')
+    config = get_config(*[variant] if variant else [])
+  except UserError:
+    raise
+  except Exception as error:  # Whatever an experiment raises.
+    raise UserError(_mistake(path, error)) from error
+  _check_whole(config, f'get_config() of {path}')
+  return config
 
 
 def field_names(config, prefix: str = '') -> list[str]:
@@ -263,8 +279,51 @@ def _filled(fields: dict, defaults: dict) -> dict:
   return {**defaults, **fields, **inner}
 
 
-def _now(name: str) -> str:
-  return f': it is now {renamed.CONFIG[name]}' if name in renamed.CONFIG else ''
+def _check_whole(config: Any, what: str = 'the experiment') -> None:
+  """Raises a `UserError` unless it is a config with every section and field of the default."""
+  todo = 'start from draw_jax.config.default() and return that, its fields changed.'
+  if not isinstance(config, config_dict.ConfigDict):
+    raise UserError(f'{what} gives {type(config).__name__}, and no config: {todo}')
+  names = {one.name for one in dataclasses.fields(RunConfig)} | {'model', *_sections()}
+  for name in config:
+    if name not in names:
+      near = difflib.get_close_matches(name, names, n=1, cutoff=0)[0]
+      raise UserError(f'no section or field {name}: did you mean {near}?')
+  lacking = sorted(names - {*config.keys()}) or [
+    f'{name}.{field.name}'
+    for name, declared in _sections().items()
+    for field in dataclasses.fields(declared)
+    if config[name] is None or field.name not in config[name]
+  ]
+  if lacking or 'name' not in config.model:
+    raise UserError(f'{what} gives a config without {(lacking or ["model.name"])[0]}: {todo}')
+
+
+def _mistake(file: str, error: Exception) -> str:
+  """Where in an experiment's file an error is, and what it says."""
+  frames = traceback.extract_tb(error.__traceback__)
+  lines = [frame.lineno for frame in frames if frame.filename == file]
+  if isinstance(error, SyntaxError) and error.filename == file:
+    lines.append(error.lineno)
+  where = f'{file}, line {lines[-1]}' if lines else file
+  # The words of a config, which goes on with all of its fields.
+  near = re.search(r'Did you mean "(\w+)" instead of "(\w+)"', str(error))
+  name = near and near[2]
+  if locked := re.search(r'Key "(\w+)" does not exist', str(error)):
+    name = locked[1]
+  if name is None or not isinstance(error, AttributeError | KeyError):
+    return f'{where}: {type(error).__name__}: {first_line(error)}'
+  older = [new for old, new in renamed.CONFIG.items() if old.endswith(f'.{name}')]
+  hint = f'it is now {older[0]}.' if older else near and f'did you mean {near[1]}?'
+  return f'{where}: no field {name}: {hint or "those that there are stand in draw_jax.config."}'
+
+
+def _instead(name: str) -> str:
+  """How a field that is not there is called today, or the nearest name."""
+  if name in renamed.CONFIG:
+    return f': it is now {renamed.CONFIG[name]}'
+  near = difflib.get_close_matches(name, field_names(default()), n=1, cutoff=0)[0]
+  return f': did you mean {near}?'
 
 
 def _validate_curriculum(section) -> None:

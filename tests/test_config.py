@@ -23,7 +23,7 @@ def override(config, name: str, value) -> None:
   *sections, field = name.split('.')
   for section in sections:
     config = config[section]
-  with config.ignore_type():
+  with config.unlocked(), config.ignore_type():
     config[field] = value
 
 
@@ -295,7 +295,8 @@ def test_experiments_by_name(tmp_path, monkeypatch):
   assert all(config_lib.find_experiment(name) == str(path) for name, path in shipped.items())
   # A file at hand comes first, as it always did.
   pathlib.Path('mnist').write_text('def get_config():\n  return 3\n')
-  assert config_lib.from_file('mnist') == 3
+  with pytest.raises(UserError, match=r'get_config\(\) of mnist gives int, and no config'):
+    config_lib.from_file('mnist')
 
 
 @pytest.mark.parametrize(
@@ -315,6 +316,51 @@ def test_names_of_experiments_that_are_not_there(name, message, tmp_path, monkey
   assert '\n' not in str(caught.value)
 
 
+SLIPS = {
+  'config.train.epoch = 1': ', line 4: no field epoch: did you mean epochs?',
+  'config.train["epoch"] = 1': ', line 4: no field epoch: did you mean epochs?',
+  'config.train.update(epoch=1)': ', line 4: no field epoch: did you mean epochs?',
+  'config.optimizer.clip_norm /= config.optimizer.clipnorm': 'did you mean clip_norm?',
+  'config.trian = {}': 'no field trian: did you mean train?',
+  'config.model.steps = 3': 'no field steps: it is now model.glimpses',
+  'config.model = config_lib.model_section("ram", glimpse=3)': 'did you mean glimpses?',
+  'config.xyz = 3': 'no field xyz: those that there are stand in draw_jax.config',
+  'config.train.epochs = "x"': "line 4: TypeError: Could not override field 'epochs'",
+  'config = None': 'gives NoneType, and no config: start from draw_jax.config.default()',
+  'config = config.to_dict()': 'gives dict, and no config',
+  'config.unlock(); del config.eval': 'gives a config without eval: start from',
+  'config.unlock(); del config.eval.images': 'gives a config without eval.images: start',
+  'config.unlock(); config.train.epoch = 1': 'no field train.epoch: did you mean train.epochs?',
+  'config.unlock(); config.trian = 1': 'no section or field trian: did you mean train?',
+  'config.epochs = = 1': 'line 4: SyntaxError: invalid syntax',
+  'config.train.epochs = 1 / 0': 'line 4: ZeroDivisionError: division by zero',
+}
+
+
+@pytest.mark.parametrize('line', SLIPS)
+def test_slips_in_an_experiment(line, tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text(
+    'from draw_jax import config as config_lib\ndef get_config():\n'
+    f'  config = config_lib.default()\n  {line}\n  return config\n'
+  )
+  with pytest.raises(UserError) as caught:
+    config_lib.validate(config_lib.from_file(str(path)))
+  assert SLIPS[line] in str(caught.value)
+  assert '\n' not in str(caught.value)
+
+
+def test_arguments_of_an_optimizer_are_its_own():
+  """The rest of the default config is locked."""
+  config = config_lib.default()
+  config.optimizer.name = 'adafactor'
+  config.optimizer.arguments.min_dim_size_to_factor = 64
+  config_lib.validate(config)
+  config.model = config_lib.model_section('ram', glimpses=4)
+  with pytest.raises(AttributeError, match='Did you mean "glimpses"'):
+    config.model.glimpse = 5
+
+
 def test_json():
   config = config_lib.default()
   config.train.curriculum = ((16, 2), (32, 1.5))
@@ -325,7 +371,7 @@ def test_json():
 
 
 def test_json_that_lacks_fields_added_since():
-  older = support.tiny_config('images.npy')
+  older = support.tiny_config('images.npy').unlock()
   older.model.latent = 7
   del older.model.hidden, older.model.dtype, older.model.initialization.read_sigma
   del older.data.channels, older.eval.split, older.train.kl_warmup_steps

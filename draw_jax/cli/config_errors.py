@@ -25,7 +25,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     left = flags.FLAGS(argv)
     # A file that cannot be read is noticed only when it is looked into.
-    config_lib.field_names(flags.FLAGS.config)
+    getattr(flags.FLAGS.config, 'items', None)
   except Exception as error:  # The flags of a config file raise whatever they come upon.
     print(f'error: {explain(argv, error)}', file=sys.stderr)
     sys.exit(2)
@@ -41,8 +41,6 @@ def explain(argv: Sequence[str], error: Exception) -> str:
     config = config_lib.from_file(experiment)
   except UserError as mistake:
     return str(mistake)
-  except Exception:  # Whatever the file raises is the error to tell.
-    return usage.explain(error)
   return _unknown_field(argv, config) or usage.explain(error)
 
 
