@@ -1,6 +1,8 @@
 # Sourced by the scripts beside it: goes to the checkout and makes `python` one that has
-# draw_jax and all it needs, in the active virtual environment or else in .venv.
+# draw_jax and all it needs, in the active virtual environment or else in .venv. `extras` are
+# those of setup.cfg that the script needs; the tests need all.
 set -euo pipefail
+extras=${extras:-digits,test}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 find_python() {
@@ -41,10 +43,13 @@ fi
 
 # Installing again is skipped while this checkout and its requirements are the same.
 stamp="$VIRTUAL_ENV/draw_jax.installed"
-wanted="$PWD $(cat setup.cfg launch/constraints.txt | cksum)"
-if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+everything="$PWD $(cat setup.cfg launch/constraints.txt | cksum)"
+wanted=$everything
+[ "$extras" = digits,test ] || wanted="$everything $extras"
+installed=$(cat "$stamp" 2>/dev/null || true)
+if [ "$installed" != "$wanted" ] && [ "$installed" != "$everything" ]; then
   echo "Installing draw_jax and what it needs into $VIRTUAL_ENV (a minute or two) ..."
   python -m pip install --quiet --disable-pip-version-check \
-    --constraint launch/constraints.txt --editable '.[digits,test]'
+    --constraint launch/constraints.txt --editable ".[$extras]"
   echo "$wanted" > "$stamp"
 fi

@@ -2,6 +2,7 @@
 # Trains a small DRAW on 5,000 digits that come with a pip package, then bounds its
 # likelihood and draws. Run again, it goes on where it was, or only draws.
 #   bash launch/quickstart.sh [--config.train.epochs=80 ...]
+extras=digits
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 workdir=runs/quickstart
 python -m draw_jax.train --config=quickstart --workdir="$workdir" "$@"

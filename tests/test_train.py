@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import signal
 import time
 
@@ -27,7 +28,12 @@ def finished(experiment, tmp_path_factory):
   workdir = tmp_path_factory.mktemp('finished')
   done = support.run(experiment, workdir)
   assert done.returncode == 0, done.stderr
-  assert 'best      bound' in done.stdout
+  # Of images that are not binary no number is a bound, and what the loss weighs is told.
+  assert 'best      cross-entropy + KL' in done.stdout
+  assert 'bound' not in done.stderr + done.stdout
+  assert re.search(r'cross-entropy \+ KL [\d.]+  kl [\d.]+ .* KL weight 0.01 ', done.stderr)
+  weights = [row.get('kl_weight') for row in run_log.read(workdir) if row['split'] == 'train']
+  assert weights == [step / 400 for step in range(4, 60, 5)]
   assert f'python -m draw_jax.evaluate --workdir={workdir}' in done.stdout
   return workdir
 

@@ -1,6 +1,7 @@
 """Every figure by its name: what a run has to give for it, and the files that come of it."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable
 
@@ -232,9 +233,17 @@ def choose(names: list[str]) -> list[str]:
 def save_animation(stem: pathlib.Path, frames: np.ndarray) -> None:
   """Writes `stem`.gif and, where an encoder is there, `stem`.mp4 and `stem`.webm."""
   animation.save_gif(stem.with_suffix('.gif'), frames)
+  if animation.find_ffmpeg() is None:
+    _say_once('films are left out: there is no ffmpeg on the PATH, and no imageio-ffmpeg.')
+    return
   for suffix in ('.mp4', '.webm'):
     if reason := animation.save_film(stem.with_suffix(suffix), frames):
       print(reason)
+
+
+@functools.cache
+def _say_once(words: str) -> None:
+  print(words)
 
 
 def save_npz(path: pathlib.Path, **arrays) -> None:

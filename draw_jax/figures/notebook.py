@@ -39,6 +39,14 @@ def animation(frames, *, seconds: float = 5.0, pause: float = 2.0) -> Html:
 
 
 def player(title: str, sections: list[player_lib.Section], *, height: int = 480) -> Html:
-  """The web page of `player.html` in a frame `height` pixels high."""
+  """The web page of `player.html` in a frame of its height.
+
+  Args:
+    title: of the page.
+    sections: what it plays.
+    height: of the frame in pixels, where the notebook does not let the page tell its own.
+  """
   page = html.escape(player_lib.html(title, sections))
-  return Html(f'<iframe srcdoc="{page}" width="100%" height="{height}" frameborder="0"></iframe>')
+  fit = 'this.height = this.contentDocument.documentElement.scrollHeight'
+  look = f'width="100%" height="{height}" frameborder="0" onload="{fit}"'
+  return Html(f'<iframe srcdoc="{page}" {look}></iframe>')

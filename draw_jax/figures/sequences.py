@@ -111,7 +111,7 @@ def _rows(lines, kl, columns: int) -> page.Page:
       sheet.bars(kl[:, i], x, _MARGIN + (i + 1) * group - 3 * _GAP, _BARS, kl.max())
   y = _MARGIN + num * group + footer / 2
   words = 'Time' if kl is None else 'Time (bars: KL of each step)'
-  sheet.arrow(_MARGIN, y, total / 2, y, words=words)
+  sheet.arrow(_MARGIN, y, total - _MARGIN, y, words=words)
   return sheet
 
 

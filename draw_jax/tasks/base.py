@@ -188,9 +188,19 @@ class Task:
     """The model in the words of a report; the paper's numbers are found by it."""
     return self.name
 
+  def metric_name(self, binarization: str) -> str:
+    """What people are told that the metric is, on data of this binarization."""
+    del binarization
+    return self.metric
+
   def metric_label(self, binarization: str) -> str:
     """What the axis of a plot calls the metric on data of this binarization."""
     raise NotImplementedError
+
+  def weights(self, step: int) -> dict[str, float]:
+    """Those that are not 1 after `step` training steps, of parts of the loss, by name."""
+    del step
+    return {}
 
   def is_likelihood(self, binarization: str) -> bool | None:
     """Whether the figures are bounds on a likelihood of the data; None if they are no bounds."""

@@ -101,9 +101,16 @@ class Generation(base.Task):
   def title(self) -> str:
     return f'{self.name} {"with" if self.model.attention else "without"} attention'
 
-  def metric_label(self, binarization: str) -> str:
+  def metric_name(self, binarization: str) -> str:
     """The bound by its name, which it deserves only for some data."""
-    return 'bound (nats)' if self.is_likelihood(binarization) else 'cross-entropy + KL (nats)'
+    return 'bound' if self.is_likelihood(binarization) else 'cross-entropy + KL'
+
+  def metric_label(self, binarization: str) -> str:
+    return f'{self.metric_name(binarization)} (nats)'
+
+  def weights(self, step: int) -> dict[str, float]:
+    """That of the KL while it rises; the bound is told without it."""
+    return {'kl_weight': step / self.kl_warmup} if step < self.kl_warmup else {}
 
   def is_likelihood(self, binarization: str) -> bool:
     """Depends on the output distribution, too."""

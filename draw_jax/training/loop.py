@@ -70,7 +70,8 @@ def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Re
     if trainer.first:
       about = {'metric': trainer.task.metric, 'split': config.eval.split}
       workdir_lib.end(workdir, {**result._asdict(), **about})
-      print(summary.end(result, workdir, trainer.task, config.eval.split), flush=True)
+      lines = summary.end(result, workdir, trainer.task, dataset.binarization, config.eval.split)
+      print(lines, flush=True)
     return result
   except OSError as error:
     if not files.is_full(error):
@@ -91,6 +92,7 @@ class _Trainer:
       config, dataset.image_shape, dataset.num_classes, num_steps=self.plan.num_steps
     )
     self.task, self.mesh = self.setup.task, self.setup.mesh
+    self.metric_name = self.task.metric_name(dataset.binarization)
     self.init = self.setup.init()
     self.like = jax.eval_shape(self.init, np.zeros(dataset.image_shape, np.float32))
     self.checkpoints = checkpoint.Checkpoints(
@@ -234,6 +236,11 @@ class _Trainer:
       )
     self.clock.start(step)
     self.window.add(numbers)
+    if seconds := self.clock.estimate(step):
+      self.display.say(
+        f'the whole run takes about {run_log.duration(seconds)} and its evaluations, '
+        f'as the first {step - self.clock.begin} steps went'
+      )
     # A row has one T.
     ends = step == self.plan.num_steps or self.plan.glimpses(step) != self.plan.glimpses(step - 1)
     if ends or step % self.plan.log_every == 0:
@@ -242,9 +249,10 @@ class _Trainer:
       about = {'epoch': epoch, 'glimpses': self.plan.glimpses(step - 1)}
       if speed is not None:
         about['images_per_second'] = speed
+      mean |= self.task.weights(step - 1)
       self.log.row('train', step, {**mean, **about})
       shown = {k: v for k, v in mean.items() if k not in ('grad_norm', 'learning_rate')}
-      self.display.show(step, {'epoch': epoch, **shown}, speed, left)
+      self.display.show(step, {'epoch': epoch, **self._named(shown)}, speed, left)
 
   def _save(self, state: TrainState, step: int) -> None:
     """Saves the state; evaluates it before where that is due."""
@@ -287,11 +295,16 @@ class _Trainer:
       'examples': self.dataset.num_examples(section.split),
     }
     self.log.row(section.split, step, {**mean, **about})
-    words = '  '.join(f'{name} {value:.2f}' for name, value in mean.items())
+    words = '  '.join(f'{name} {value:.2f}' for name, value in self._named(mean).items())
     self.display.say(f'step {step}/{self.plan.num_steps}  {section.split}: {words}  (T {glimpses})')
     if self.first:
       self._show(params, step, glimpses)
     return mean
+
+  def _named(self, numbers: dict[str, float]) -> dict[str, float]:
+    """The numbers by the names that people are told."""
+    names = {self.task.metric: self.metric_name, 'kl_weight': 'KL weight'}
+    return {names.get(name, name): value for name, value in numbers.items()}
 
   def _show(self, params, step: int, glimpses: int) -> None:
     """Images for TensorBoard, made by this process alone."""

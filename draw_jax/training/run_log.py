@@ -14,6 +14,9 @@ import tqdm
 from draw_jax import files, renamed
 from draw_jax.training.phases import Plan
 
+# What the time of a whole run is estimated from, at the least.
+_FIRST_STEPS, _FIRST_SECONDS = 3, 2.0
+
 _BAR = '{percentage:3.0f}%|{bar:20}| step {n_fmt}/{total_fmt} {postfix}'
 
 
@@ -116,11 +119,13 @@ class Clock:
   def __init__(self, plan: Plan, batch_size: int):
     self._plan, self._batch_size = plan, batch_size
     self._step = self._since = None
+    self._told = False
+    self.begin = 0  # the first step that is timed comes after this
 
   def start(self, step: int) -> None:
     """Runs from the first step that is done: what came before is start-up."""
     if self._since is None:
-      self._step, self._since = step, time.monotonic()
+      self.begin, self._step, self._since = step, step, time.monotonic()
 
   @contextlib.contextmanager
   def paused(self):
@@ -130,6 +135,14 @@ class Clock:
     if self._since is not None:
       self._since += time.monotonic() - begin
 
+  def estimate(self, step: int) -> float | None:
+    """Seconds that all steps of the plan take; once, where no lap came before."""
+    elapsed, done = time.monotonic() - self._since, self._plan.work(self.begin, step)
+    if self._told or step < self.begin + _FIRST_STEPS or elapsed < _FIRST_SECONDS:
+      return None
+    self._told = True
+    return self._plan.work(0, self._plan.num_steps) * elapsed / done
+
   def lap(self, step: int) -> tuple[float | None, float | None]:
     """Images a second since the last lap and seconds left at that speed, or None where unknown."""
     elapsed = time.monotonic() - self._since
@@ -137,6 +150,7 @@ class Clock:
     left = self._plan.work(step, self._plan.num_steps)
     if not done or elapsed <= 0:
       return None, None
+    self._told = True  # It says how much is left.
     speed = (step - self._step) * self._batch_size / elapsed
     self._step, self._since = step, time.monotonic()
     return speed, left * elapsed / done

@@ -34,8 +34,8 @@ def beginning(config, plan, dataset, setup, like, changed: dict[str, tuple]) -> 
     f'{plan.steps_per_epoch:g} an epoch, {curriculum}',
     f'log       every {plan.log_every} steps, checkpoint every {plan.checkpoint_every}, '
     f'evaluation every {plan.eval_every}',
-    f'cost      about {cost:.1e} operations in matrix products; the time left is shown from the '
-    'second row on',
+    f'cost      about {cost:.1e} operations in matrix products; the time is estimated from the '
+    'first steps',
     *_parameters(like.params),
     *(
       f'changed   {name}: {old} at the last start, {new} now'
@@ -45,11 +45,12 @@ def beginning(config, plan, dataset, setup, like, changed: dict[str, tuple]) -> 
   return '\n'.join(lines)
 
 
-def end(result, workdir: str, task: Task, split: str) -> str:
+def end(result, workdir: str, task: Task, binarization: str, split: str) -> str:
   """Where the model is and what to do with it, or how to go on."""
   best = 'not yet evaluated'
   if result.best:
-    best = f'{task.metric} {result.best["value"]:.2f} on {split} at step {result.best["step"]}'
+    name = task.metric_name(binarization)
+    best = f'{name} {result.best["value"]:.2f} on {split} at step {result.best["step"]}'
   lines = [f'saved     {workdir}/checkpoints/{result.step}', f'best      {best}']
   if result.signal:
     name = signal.Signals(result.signal).name

@@ -45,10 +45,13 @@ def server():
     one.server_close()
 
 
-def test_download(tiny_amat, tmp_path, monkeypatch, server):
+def test_download(tiny_amat, tmp_path, monkeypatch, server, capsys):
   url, got = server(tiny_amat)
   register(monkeypatch, Amat, tiny_amat, url)
   builder = preparation.prepare(Amat, str(tmp_path / 'data'))
+  written = capsys.readouterr()
+  assert (written.out, written.err.count('\n')) == ('', 1)
+  assert f'prepares binarized_mnist in {builder.data_dir}, once, from a download' in written.err
   assert builder.info.splits['train'].num_examples == 6
   assert sorted(got) == sorted(file.name for file in Amat.files)
   preparation.prepare(Amat, str(tmp_path / 'data'))
@@ -144,7 +147,8 @@ def test_download_of_a_file_that_is_not_there(tiny_amat, tmp_path, monkeypatch, 
   url, _ = server(tiny_amat)
   register(monkeypatch, Amat, tiny_amat, url)
   (tiny_amat / 'binarized_mnist_train.amat').unlink()
-  refuse(Amat, tmp_path, r'cannot be downloaded \(HTTP Error 404')
+  names = ', '.join(file.name for file in Amat.files[:-1]) + f' and {Amat.files[-1].name}'
+  refuse(Amat, tmp_path, rf'cannot be downloaded \(HTTP Error 404(.|\n)*: get {names} from http')
 
 
 def test_no_network(tiny_amat, tmp_path, monkeypatch):

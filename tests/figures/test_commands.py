@@ -34,11 +34,12 @@ def run(workdir):
   return trained.find(str(workdir), None, 'latest')
 
 
-def test_every_figure_is_made(run, workdir, tmp_path, monkeypatch):
+def test_every_figure_is_made(run, workdir, tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(gallery.animation, 'find_ffmpeg', lambda: None)
   options = gallery.FigureOptions(tmp_path, num=2, npz=True, compare=(str(workdir),))
   for name in set(gallery.FIGURES) - {'glimpses'}:  # those are of classifiers
     gallery.FIGURES[name](run, options)
+  assert capsys.readouterr().out.count('ffmpeg on the PATH') == 1
   expected = {f'{name}.{suffix}' for name, suffixes in SUFFIXES.items() for suffix in suffixes}
   expected |= {'drawing.gif', 'reconstruction.gif', 'player.html'}
   assert {path.name for path in tmp_path.iterdir()} == expected

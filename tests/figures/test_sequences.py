@@ -76,6 +76,19 @@ def test_the_bar_of_a_step_stands_under_its_image_and_shows_its_kl():
     assert middles[step] == pytest.approx((left + right) / 2)
 
 
+@pytest.mark.parametrize('kl', [None, np.ones((STEPS, NUM))])
+def test_time_runs_from_the_first_image_to_the_last(kl):
+  images = some_images()
+  sheet = (
+    sequences.sequences(images, columns=4)
+    if kl is None
+    else sequences.reconstructions(images[-1], images, kl, columns=4)
+  )
+  (arrow,) = [text for text in sheet.axes.texts if text.get_text().startswith('Time')]
+  extents = np.array([image.get_extent() for image in sheet.axes.images])
+  assert arrow.xyann[0] == extents[:, 0].min() and arrow.xy[0] == extents[:, 1].max()
+
+
 def test_interpolation_is_framed_by_both_ends():
   ways = np.random.default_rng(0).random((2, 3, HEIGHT, WIDTH, 1))
   sheet = sequences.interpolation(ways[:, 0], ways, ways[:, -1])

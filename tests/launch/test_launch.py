@@ -37,8 +37,11 @@ esac
 
 
 def test_shellcheck():
-  folders = [f for f in ROOT.iterdir() if f.is_dir() and f.name[0] != '.' and f.name != 'runs']
-  scripts = [s for f in folders for end in ('sh', 'sbatch') for s in f.rglob(f'*.{end}')]
+  """Those of the project: an environment in the checkout has scripts of its own."""
+  listed = run(['git', '-C', ROOT, 'ls-files', '*.sh', '*.sbatch'])
+  if listed.returncode:
+    pytest.skip('no checkout of git')
+  scripts = [ROOT / name for name in listed.stdout.splitlines()]
   assert len(scripts) >= 6
   tool = pathlib.Path(sys.executable).with_name('shellcheck')
   done = run([tool, '--shell=bash', '--external-sources', '--source-path=SCRIPTDIR', *scripts])

@@ -122,6 +122,25 @@ def test_clock(clock):
   assert clock.lap(41) == (None, None)
 
 
+def test_the_time_of_the_whole_run_is_estimated_once(clock):
+  clock, now = clock
+  clock.start(1)
+  now[0] = 1.9
+  assert clock.estimate(30) is None  # too short to tell
+  now[0] = 4.0
+  assert clock.estimate(3) is None  # too few steps
+  assert clock.estimate(21) == pytest.approx(250 * 4.0 / 20)
+  assert clock.estimate(22) is None
+
+
+def test_no_estimate_after_a_row(clock):
+  clock, now = clock
+  clock.start(1)
+  now[0] = 4.0
+  clock.lap(11)
+  assert clock.estimate(21) is None
+
+
 def test_plain_lines_where_there_is_no_terminal(capsys):
   display = run_log.Display(100, 0)
   display.show(20, {'epoch': 2.0, 'bound': 95.123, 'kl': 20.0}, speed=412.3, left=3723)

@@ -1,6 +1,7 @@
 """Preparing published files once, and opening what was prepared."""
 
 import contextlib
+import os
 import pathlib
 import re
 import sys
@@ -40,7 +41,10 @@ def prepare(
     builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
     if not builder.is_prepared():
       try:
-        builder.download_and_prepare()
+        print(builder.beginning(), file=sys.stderr, flush=True)
+        # TFDS says there what it does not know: how much there is to download.
+        with open(os.devnull, 'w') as nowhere, contextlib.redirect_stdout(nowhere):
+          builder.download_and_prepare()
       except FileExistsError:  # Another process was quicker.
         builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
         if not builder.is_prepared():

@@ -87,6 +87,21 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """The command that prepares the dataset from files got by hand."""
     return f'python -m draw_jax.prepare --dataset={self.dataset} --manual_dir=DIR'
 
+  def beginning(self) -> str:
+    """What to tell before it is prepared."""
+    sizes = [file.size for file in self.files]
+    size = f' {sum(sizes) / 1e6:.0f} MB' if all(sizes) else ''
+    source = (
+      f'from {self.manual_dir}' if self.manual_dir else f'from a download of{size or " files"}'
+    )
+    return f'prepares {self.dataset} in {self.data_dir}, once, {source}'
+
+  def _by_hand(self, files: Iterable[PublishedFile]) -> str:
+    """How to go on without a download."""
+    *names, last = (file.name for file in files)
+    listed = f'{", ".join(names)} and {last}' if names else last
+    return f'get {listed} from {self.page} into DIR, then run\n  {self.command}'
+
   def read(self, paths: dict[str, pathlib.Path]) -> dict[str, Iterable[tuple[Any, Example]]]:
     """Reads the published files.
 
@@ -131,7 +146,7 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
   def _download(self, dl_manager: Any, file: PublishedFile) -> pathlib.Path:
     """Returns the place of a downloaded file, which was checked."""
     downloads = pathlib.Path(dl_manager.download_dir)
-    by_hand = f'get {file.name} from {self.page} into DIR, then run\n  {self.command}'
+    by_hand = self._by_hand(file for file in self.files if not file.optional)
     try:
       known = file.sha256 or file.url
       if not any(known in info.read_text() for info in downloads.rglob('*.INFO')):
@@ -154,7 +169,7 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """Returns the place of each file in the manual directory."""
     if not self.manual_dir.is_dir():
       raise UserError(f'{self.manual_dir} is not a folder: give one that holds the files')
-    root, paths = self._root(), {}
+    root, paths, missing = self._root(), {}, []
     for file in self.files:
       for name in filter(None, (file.folder, file.name)):
         if (root / name).exists():
@@ -162,10 +177,9 @@ class PublishedBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
           break
       else:
         if not file.optional:
-          raise UserError(
-            f'{root / file.name} is missing: get {file.name} from {self.page} into DIR, then run'
-            f'\n  {self.command}'
-          )
+          missing.append(file)
+    if missing:
+      raise UserError(f'{root / missing[0].name} is missing: {self._by_hand(missing)}')
     return paths
 
   def _root(self) -> pathlib.Path:
