@@ -29,6 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from draw_jax.errors import UserError
+
 Array = jax.Array | np.ndarray | np.generic
 
 # Magnitude to which each of the five raw numbers is clipped.
@@ -61,6 +63,11 @@ def window(raw: Float[Array, '*b 5'], size: int, height: int, width: int) -> Win
   Returns:
     The window, each of its fields [...].
   """
+  if np.ndim(raw) == 0 or raw.shape[-1] != 5 or min(size, height, width) < 1:
+    raise UserError(
+      f'a window is five numbers, [..., 5], for a size, a height and a width of at least 1, not '
+      f'{list(np.shape(raw))} for {size}, {height} and {width}.'
+    )
   raw = jnp.clip(raw, -RAW_LIMIT, RAW_LIMIT)
   x, y, log_variance, log_stride, log_intensity = jnp.moveaxis(raw, -1, 0)
   return Window(
@@ -144,6 +151,7 @@ def read(
   Returns:
     [..., N, N, C], rows first.
   """
+  _check_leading('images', images, window)
   return to_hwc(read_hcw(to_hcw(images), window, size))
 
 
@@ -161,7 +169,24 @@ def write(
   Returns:
     [..., H, W, C], to be added to the canvas.
   """
+  _check_leading('patch', patch, window)
+  if patch.shape[-3] != patch.shape[-2]:
+    raise UserError(f'a patch is square, [..., N, N, C], not {list(patch.shape)}.')
   return to_hwc(write_hcw(to_hcw(patch), window, height, width))
+
+
+def _check_leading(name: str, images: Array, window: Window) -> None:
+  """Raises a `UserError` unless images [..., H, W, C] go with a window's fields [...]."""
+  fields = [np.shape(field) for field in window]
+  try:
+    if np.ndim(images) < 3:
+      raise ValueError
+    np.broadcast_shapes(images.shape[:-3], *fields)
+  except ValueError:
+    raise UserError(
+      f'{name} must be [..., H, W, C] and the fields of the window [...], not '
+      f'{list(np.shape(images))} and {list(fields[0])}.'
+    ) from None
 
 
 def to_hcw(images: Float[Array, '*b h w c']) -> Float[Array, '*b h c w']:

@@ -1,8 +1,10 @@
 """Errors that the user can put right."""
 
 
-class UserError(Exception):
+class UserError(ValueError):
   """Something the user can put right; every command shows it with no traceback.
+
+  For code that calls the library it is the ValueError that is usual there.
 
   The message has one or two lines: what was given, what is accepted, what to do.
   """

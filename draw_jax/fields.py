@@ -7,6 +7,7 @@ config, the section is checked, and turned into the dataclass again.
 import dataclasses
 import difflib
 import math
+import numbers
 import operator
 import types
 import typing
@@ -128,10 +129,28 @@ def check_number(name: str, value: Any, bounds: Mapping[str, float]) -> None:
     value: of any type.
     bounds: by 'at least', 'above', 'at most' and 'below'.
   """
-  number = isinstance(value, int | float) and math.isfinite(value)
+  number = isinstance(value, numbers.Real) and math.isfinite(value)
   if not number or not all(_HOLDS[word](value, bound) for word, bound in bounds.items()):
     words = ' and '.join(f'{word} {bound}' for word, bound in bounds.items())
     raise UserError(f'{name}={value} must be a number {words}.')
+
+
+def check_arguments(made: Any, prefix: str = '') -> None:
+  """Raises a `UserError` for the first field of a dataclass's instance that it does not accept."""
+  for one in dataclasses.fields(made):
+    name, value = prefix + one.name, getattr(made, one.name)
+    if dataclasses.is_dataclass(one.default) and dataclasses.is_dataclass(value):
+      check_arguments(value, f'{name}.')
+    elif _CHECKS in one.metadata and not (value is None and one.default is None):
+      if type(one.default) is int:
+        check_whole(name, value)
+      _check_value(name, value, *one.metadata[_CHECKS])
+
+
+def check_whole(name: str, value: Any) -> None:
+  """Raises a `UserError` unless the value is a whole number, of Python or NumPy."""
+  if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+    raise UserError(f'{name}={value!r} must be a whole number.')
 
 
 def unknown(declared: type, values: Mapping[str, Any]) -> list[str]:

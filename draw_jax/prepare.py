@@ -71,6 +71,8 @@ def _show() -> None:
   print(f'{dataset.name} gives examples of {shape}, binarization {dataset.binarization!r}')
   for split in dataset.splits:
     print(f'  {split}: {dataset.num_examples(split)} examples')
+  for note in dataset.notes:
+    print(f'  {note}')
   if _PREVIEW.value:
     images = next(dataset.train_batches(16, seed=0))['image']
     scale = animation.default_scale(4 * images.shape[2])

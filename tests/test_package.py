@@ -53,6 +53,16 @@ def test_the_version_is_in_one_place():
     assert tomllib.load(file).keys() == {'build-system'}
 
 
+def test_the_version_can_be_asked_for():
+  result = python('import draw_jax; print(draw_jax.__version__)')
+  assert result.stdout == setup_cfg()['metadata']['version'] + '\n', result.stderr
+
+
+def test_type_checkers_are_told_that_there_are_types():
+  assert setup_cfg()['options.package_data']['draw_jax'] == 'py.typed'
+  assert (ROOT / 'draw_jax' / 'py.typed').exists()
+
+
 def test_dependencies_have_ranges():
   options = setup_cfg()['options']
   assert options['python_requires'] == '>=3.11'

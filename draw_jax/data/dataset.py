@@ -26,13 +26,16 @@ class Dataset:
     num_classes: of the labels, or None.
     image_shape: (H, W, C).
     splits: the names of the splits that are there.
+    notes: what the user's own images were found to be.
   """
 
   def __init__(self, spec: Spec, sources: dict[str, Source], binarization: str):
     self.name = spec.name
     self.binarization = binarization
-    self.num_classes = spec.num_classes
+    classes = spec.num_classes
+    self.num_classes = classes(sources) if callable(classes) else classes
     self.splits = tuple(sources)
+    self.notes: tuple[str, ...] = getattr(sources['train'], 'notes', ())
     self._sources = sources
     self._transform = spec.transform
     self.image_shape = self._eval_view('train').example(0)['image'].shape

@@ -1,33 +1,39 @@
-"""The user's own images: a folder of them, or one array in an .npy or .npz file."""
+"""The user's own images: a folder of them, or arrays in a file.
+
+What was taken, and the range of its values, is in `draw_jax.data.Dataset.notes`.
+"""
 
 import dataclasses
 import errno
 import os
 import pathlib
 import struct
-import zipfile
-import zlib
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from draw_jax import fields, files
-from draw_jax.data import sources
+from draw_jax import fields
+from draw_jax.data import array_files, idx, pixels, sources
 from draw_jax.data.spec import Spec
 from draw_jax.errors import UserError
 
 _HELD_OUT, _SEED = 0.1, 1  # for validation
 _MODES = {1: 'L', 3: 'RGB'}
+_SPLITS = {'train': 'train', 'valid': 'valid', 'val': 'valid', 'test': 'test'}  # names of folders
+_SHOWN = 10  # classes that a note names
 
 # What `open_image` raises for a file that is no image, or one that cannot be taken.
 UNREADABLE = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
+
+# uint8 [N, H, W, C], and the names of the classes of the images [N], where they have some.
+_Split = tuple[np.ndarray, np.ndarray | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class ImagesOptions:
   """Where your own images are, and what to make of them."""
 
-  path: str | None = fields.field(None, help='A folder, an .npy or an .npz file.')
+  path: str | None = fields.field(None, help='A folder, or an .npy, .npz, .mat or IDX file.')
   # From Python also (H, W).
   image_size: int | None = fields.field(None, at_least=1, help='Height and width in pixels.')
   channels: int | None = fields.field(None, help='1 or 3.')
@@ -44,33 +50,167 @@ class ImagesOptions:
 
 
 def load(data_dir: str | None, options: ImagesOptions) -> dict[str, sources.Source]:
-  """Returns the user's images, a tenth of them held out by a fixed seed as valid."""
+  """Returns the user's images, with their labels where they have some.
+
+  Where nothing is for validation, a tenth of what there is to train on is held out by a fixed seed.
+  """
   del data_dir
   if not options.path:
-    raise UserError("the dataset 'images' needs a path: a folder of images, an .npy or an .npz")
+    raise UserError(f"the dataset 'images' needs a path: {array_files.ACCEPTED}")
   path = pathlib.Path(options.path).expanduser()
   if options.channels not in (None, *_MODES):
     raise UserError(f'channels={options.channels}: images have 1 or 3')
   if path.is_dir():
-    images = read_folder(path, options.shape, options.channels or 3)
-  elif path.suffix in ('.npy', '.npz') and files.is_there(path):
-    images = read_array(path, options.shape, options.channels)
+    file = idx.in_folder(path)
   else:
-    raise UserError(f'{path} is neither a folder nor an .npy or .npz file')
-  if len(images) < 2:
-    raise UserError(f'{path} holds {len(images)} images: at least 2 are needed')
-  order = np.random.default_rng(_SEED).permutation(len(images))
-  held_out = max(1, round(_HELD_OUT * len(images)))
-  return {
-    'train': sources.MemorySource(images[np.sort(order[held_out:])]),
-    'valid': sources.MemorySource(images[np.sort(order[:held_out])]),
+    file = path if array_files.is_one(path) and array_files.exists(path) else None
+    if file is None:
+      raise UserError(f'{path} is not {array_files.ACCEPTED}')
+  if file is None:
+    splits, notes = _from_folder(path, options.shape, options.channels or 3)
+  else:
+    splits, notes = _from_arrays(file, options.shape, options.channels)
+  if all(pixels.is_binary(images) for images, _ in splits.values()):
+    notes.append(
+      'every pixel is black or white: with binarization threshold, which leaves them so, results '
+      'are bounds on their likelihood'
+    )
+  splits, more = _with_class_numbers(splits)
+  return _held_out(path, splits, (*notes, *more))
+
+
+def _held_out(path: pathlib.Path, splits: dict[str, _Split], notes: tuple[str, ...]):
+  """The sources, with one for validation."""
+  found = {
+    name: sources.MemorySource(images, labels, notes) for name, (images, labels) in splits.items()
   }
+  train = found['train']
+  if len(train) < 2:
+    raise UserError(f'{path} holds {len(train)} images: at least 2 are needed')
+  if 'valid' not in found:
+    order = np.random.default_rng(_SEED).permutation(len(train))
+    held_out = max(1, round(_HELD_OUT * len(train)))
+    found['valid'] = train.take(np.sort(order[:held_out]))
+    found['train'] = train.take(np.sort(order[held_out:]))
+  return {name: found[name] for name in ('train', 'valid', 'test') if name in found}
+
+
+def _from_arrays(
+  path: pathlib.Path, image_size: tuple[int, int] | None, channels: int | None
+) -> tuple[dict[str, _Split], list[str]]:
+  """The splits of a file of arrays, and what was taken; see `array_files.read`.
+
+  Args:
+    path: of the file.
+    image_size: (H, W) to change images to; None to leave them.
+    channels: C to change them to, 1 or 3; None to leave them.
+  """
+  found = array_files.read(path, image_size)
+  taken = {split: some.images for split, some in found.items()}
+  scaled, range_ = pixels.to_bytes(taken, f'the images of {path}')
+  if len({images.shape[1:] for images in scaled.values()}) > 1:
+    shapes = ' and '.join(f'{images.shape[1:]}' for images in scaled.values())
+    raise UserError(f'{path} holds images of {shapes}: they must all have one size.')
+  file = path.parent if idx.is_idx(path) else path
+  notes = [
+    f'{split}: {" with ".join(some.names)} of {file}, {len(some.images):,} images of '
+    f'{" x ".join(map(str, some.images.shape[1:]))}'
+    for split, some in found.items()
+  ]
+  splits = {}
+  for split, images in scaled.items():
+    size = image_size or images.shape[1:3]
+    shape = (*size, channels or images.shape[3])
+    if images.shape[1:] != shape:
+      images = np.stack([_fit(_opened(image), *shape) for image in images])
+    splits[split] = images, _classes(found[split].labels, len(images))
+  return splits, [*notes, f'values: {range_}']
+
+
+def _classes(labels: np.ndarray | None, num: int) -> np.ndarray | None:
+  """The classes of images [N], from labels [N], [N, 1], or [N, K] of which one is 1."""
+  if labels is None:
+    return None
+  if labels.size == num:
+    return labels.reshape(num)
+  labels = labels.reshape(num, -1) if len(labels) == num else labels.reshape(-1, num).T
+  one_hot = (
+    labels.dtype.kind in 'buif'
+    and ((labels == 0) | (labels == 1)).all()
+    and (labels.sum(1) == 1).all()
+  )
+  return labels.argmax(1) if one_hot else labels
+
+
+def _with_class_numbers(splits: dict[str, _Split]) -> tuple[dict[str, _Split], list[str]]:
+  """The classes as numbers from 0, in the order of their names, and what they are."""
+  found = [classes for _, classes in splits.values() if classes is not None]
+  one_each = all(classes.ndim == 1 for classes in found)
+  names = np.unique(np.concatenate(found)) if found and one_each else np.array([])
+  if not one_each or (names.dtype.kind == 'f' and (names != np.round(names)).any()):
+    problem = 'as they are neither whole numbers nor names'
+  elif len(found) < len(splits):
+    problem = 'as not every image has one'
+  else:
+    numbered = {
+      name: (images, np.searchsorted(names, classes).astype(np.int32))
+      for name, (images, classes) in splits.items()
+    }
+    names = names.astype(int) if names.dtype.kind == 'f' else names
+    if names.tolist() == list(range(len(names))):
+      return numbered, [f'labels: {len(names)} classes, 0 to {len(names) - 1}']
+    shown = [f'{i} for {name}' for i, name in enumerate(names[:_SHOWN].tolist())]
+    more = f' and {len(names) - _SHOWN} more' if len(names) > _SHOWN else ''
+    return numbered, [f'labels: {len(names)} classes, {", ".join(shown)}{more}']
+  without = {name: (images, None) for name, (images, _) in splits.items()}
+  return without, [f'labels: left out, {problem}'] if found else []
+
+
+def _num_classes(splits: dict[str, sources.MemorySource]) -> int | None:
+  if splits['train'].labels is None:
+    return None
+  return 1 + int(max(split.labels.max() for split in splits.values()))
+
+
+def _from_folder(
+  path: pathlib.Path, image_size: tuple[int, int] | None, channels: int
+) -> tuple[dict[str, _Split], list[str]]:
+  """The splits of a folder, and what was taken.
+
+  Folders called train, valid (or val) and test are splits, if nothing else is beside them. Where
+  all images of each are in folders, those are their classes.
+  """
+  if image_size is None:
+    raise UserError('a folder of images needs an image_size')
+  if not os.access(path, os.R_OK | os.X_OK):
+    raise UserError(f'cannot look into {path}: {os.strerror(errno.EACCES)}.')
+  inside = [entry for entry in path.iterdir() if entry.name[0] != '.']
+  roots = {_SPLITS.get(entry.name): entry for entry in inside if entry.is_dir()}
+  if 'train' not in roots or None in roots or len(roots) < len(inside):
+    roots = {'train': path}
+  splits, notes = {}, []
+  for split, root in sorted(roots.items(), key=lambda pair: list(_SPLITS).index(pair[0])):
+    images, files = read_folder(root, image_size, channels)
+    inside = [file.relative_to(root).parts for file in files]
+    labeled = len({parts[0] for parts in inside}) > 1 and all(len(parts) > 1 for parts in inside)
+    splits[split] = images, np.array([parts[0] for parts in inside]) if labeled else None
+    if not len(images):
+      raise UserError(f'{root} holds 0 images: at least 2 are needed')
+    notes.append(
+      f'{split}: {len(images):,} images below {root}, scaled and cut to '
+      f'{" x ".join(map(str, images.shape[1:]))}, values: {images.min()} to {images.max()}'
+    )
+  if max(images.max() for images, _ in splits.values()) == 0:
+    raise UserError(f'every image below {path} is black: give others')
+  return splits, notes
 
 
 def read_folder(
-  path: pathlib.Path, image_size: tuple[int, int] | None, channels: int
-) -> np.ndarray:
+  path: pathlib.Path, image_size: tuple[int, int], channels: int
+) -> tuple[np.ndarray, list[pathlib.Path]]:
   """Reads every image below a folder, in the order of their names; see `open_image`.
+
+  Images of 0 and 1 alone, as masks are, are read as black and white.
 
   Args:
     path: of the folder.
@@ -78,21 +218,24 @@ def read_folder(
     channels: C, 1 or 3.
 
   Returns:
-    uint8 [N, H, W, C].
+    uint8 [N, H, W, C], and their files.
   """
-  if image_size is None:
-    raise UserError('a folder of images needs an image_size')
   known = Image.registered_extensions()
-  if not os.access(path, os.R_OK | os.X_OK):
-    raise UserError(f'cannot look into {path}: {os.strerror(errno.EACCES)}.')
   found = sorted(file for file in path.rglob('*') if file.suffix.lower() in known)
   images = np.empty((len(found), *image_size, channels), np.uint8)
-  for i, file in enumerate(found):
-    try:
-      images[i] = _fit(open_image(file), image_size, channels)
-    except UNREADABLE as error:
-      raise UserError(f'{file} does not decode ({error}): mend or remove it') from None
-  return images
+  for masks in (False, True):
+    highest = 0
+    for i, file in enumerate(found):
+      try:
+        image = open_image(file).convert(_MODES[channels])
+        highest = max(highest, *np.ravel(image.getextrema()))
+        image = image.point(lambda value: 255 if value else 0) if masks else image
+        images[i] = _fit(image, *image_size, channels)
+      except UNREADABLE as error:
+        raise UserError(f'{file} does not decode ({error}): mend or remove it') from None
+    if highest != 1:
+      break
+  return images, found
 
 
 def open_image(path: str | pathlib.Path) -> Image.Image:
@@ -119,66 +262,11 @@ def open_image(path: str | pathlib.Path) -> Image.Image:
   return image
 
 
-def read_array(
-  path: pathlib.Path, image_size: tuple[int, int] | None, channels: int | None
-) -> np.ndarray:
-  """Reads images from a file of NumPy.
-
-  Args:
-    path: of an .npy file, or an .npz file with one array: [N, H, W] or [N, H, W, C], uint8, bool,
-      or float in [0, 1].
-    image_size: (H, W) to change them to; None to leave them.
-    channels: C to change them to, 1 or 3; None to leave them.
-
-  Returns:
-    uint8 [N, H, W, C].
-  """
-  images = _as_bytes(path, _load_array(path))
-  size = image_size or images.shape[1:3]
-  channels = channels or images.shape[3]
-  if images.shape[1:] == (*size, channels):
-    return images
-  opened = (
-    Image.fromarray(image.squeeze(-1) if image.shape[2] == 1 else image) for image in images
-  )
-  return np.stack([_fit(image, size, channels) for image in opened])
+def _opened(image: np.ndarray) -> Image.Image:
+  return Image.fromarray(image.squeeze(-1) if image.shape[2] == 1 else image)
 
 
-def _load_array(path: pathlib.Path) -> np.ndarray:
-  try:
-    loaded = np.load(path, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-      return loaded
-    if len(loaded.files) != 1:
-      raise UserError(f'{path} holds the arrays {loaded.files}: it must hold one')
-    return loaded[loaded.files[0]]
-  except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-    raise UserError(f'{path} is not a sound file of NumPy ({error})') from None
-
-
-def _as_bytes(path: pathlib.Path, images: np.ndarray) -> np.ndarray:
-  """Returns uint8 [N, H, W, C]."""
-  if images.ndim == 3:
-    images = images[..., None]
-  if images.ndim != 4 or images.shape[3] not in _MODES or not images.size:
-    raise UserError(
-      f'{path} has the shape {images.shape}: it must be [N, H, W] or [N, H, W, 1 or 3]'
-    )
-  if images.dtype == np.uint8:
-    return images
-  if images.dtype == bool:
-    return images * np.uint8(255)
-  if not np.issubdtype(images.dtype, np.floating) or not ((images >= 0) & (images <= 1)).all():
-    number = np.issubdtype(images.dtype, np.number)
-    between = f' in {images.min()} to {images.max()}' if number else ''
-    raise UserError(
-      f'{path} must hold uint8, bool, or floats from 0 to 1, not {images.dtype}{between}'
-    )
-  return np.round(images * 255).astype(np.uint8)
-
-
-def _fit(image: Image.Image, image_size: tuple[int, int], channels: int) -> np.ndarray:
-  height, width = image_size
+def _fit(image: Image.Image, height: int, width: int, channels: int) -> np.ndarray:
   image = ImageOps.fit(image.convert(_MODES[channels]), (width, height), Image.Resampling.BOX)
   return np.asarray(image).reshape(height, width, channels)
 
@@ -187,5 +275,6 @@ SPEC = Spec(
   name='images',
   load=load,
   binarizations=('none', 'threshold', 'dynamic'),
+  num_classes=_num_classes,
   options=ImagesOptions,
 )

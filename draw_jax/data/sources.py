@@ -28,10 +28,12 @@ class MemorySource:
   Attributes:
     images: uint8 [N, H, W, C].
     labels: int32 [N], or None.
+    notes: what is to be said of where they come from.
   """
 
   images: np.ndarray
   labels: np.ndarray | None = None
+  notes: tuple[str, ...] = ()
 
   def __len__(self) -> int:
     return len(self.images)
@@ -45,7 +47,7 @@ class MemorySource:
   def take(self, indices: np.ndarray) -> 'MemorySource':
     """Returns the split that holds only these examples, in this order."""
     labels = None if self.labels is None else self.labels[indices]
-    return MemorySource(self.images[indices], labels)
+    return dataclasses.replace(self, images=self.images[indices], labels=labels)
 
 
 @dataclasses.dataclass(frozen=True)

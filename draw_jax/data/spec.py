@@ -19,7 +19,7 @@ class Spec:
     binarizations: the accepted ones, the default first.
     builder: gives the class that prepares the published files; None if there is nothing to
       prepare.
-    num_classes: of the labels; None if there are none.
+    num_classes: of the labels, or what tells it of the splits; None if there are none.
     transform: makes the transform of a split from (the split, whether it is for training), to be
       applied before the binarization; None if there is none.
     options: a dataclass of what the user can say of this dataset alone, all None by default: in
@@ -30,7 +30,7 @@ class Spec:
   load: Callable[[str | None, Any], dict[str, Source]]
   binarizations: tuple[str, ...]
   builder: Callable[[], type] | None = None
-  num_classes: int | None = None
+  num_classes: int | Callable[[dict[str, Source]], int | None] | None = None
   transform: Callable[[Source, bool], Transform] | None = None
   options: type | None = None
 

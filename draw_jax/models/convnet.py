@@ -10,7 +10,7 @@ from jaxtyping import Float, Num
 
 from draw_jax import fields
 from draw_jax.attention import Array
-from draw_jax.models import layers
+from draw_jax.models import checks, layers
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -30,9 +30,9 @@ class ConvnetConfig:
   # Units of the second layer.
   hidden: int = fields.field(256, at_least=1)
 
-  def check_image(self, height: int, width: int) -> None:
+  def check_image(self, height: int, width: int, prefix: str = '') -> None:
     """Raises a `UserError` unless a filter fits on images of this size."""
-    layers.check_size('filter_size', self.filter_size, height, width)
+    layers.check_size(f'{prefix}filter_size', self.filter_size, height, width)
 
 
 class Convnet(nn.Module, ConvnetConfig):
@@ -54,6 +54,10 @@ class Convnet(nn.Module, ConvnetConfig):
   image_shape: tuple[int, int, int]
   num_classes: int = 10
 
+  def __post_init__(self) -> None:
+    checks.arguments(self)
+    super().__post_init__()
+
   @nn.compact
   def __call__(
     self, x: Num[Array, 'b h w c'], *, glimpses: int | None = None, trace: bool = False
@@ -69,6 +73,7 @@ class Convnet(nn.Module, ConvnetConfig):
       Logits [B, K], and None.
     """
     del glimpses, trace
+    checks.batch(x, self.image_shape)
     he = nn.initializers.he_normal()
     x = patches(x, self.filter_size, self.stride)
     # As a product of matrices: XLA's convolutions are many times slower on CPUs.

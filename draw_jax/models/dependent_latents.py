@@ -42,12 +42,12 @@ class DependentLatentsConfig(DrawConfig):
   # q(z_t) has all covariances.
   full_covariance: bool = True
 
-  def check_image(self, height: int, width: int) -> None:
-    super().check_image(height, width)
+  def check_image(self, height: int, width: int, prefix: str = '') -> None:
+    super().check_image(height, width, prefix)
     if self.full_covariance and self.latent > _MOST:
       raise UserError(
-        f'model.full_covariance is for at most {_MOST} latents, and model.latent={self.latent}: '
-        'take fewer, or model.full_covariance=False.'
+        f'{prefix}full_covariance is for at most {_MOST} latents, and {prefix}latent='
+        f'{self.latent}: take fewer, or {prefix}full_covariance=False.'
       )
 
 

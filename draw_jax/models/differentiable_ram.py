@@ -14,7 +14,7 @@ from jaxtyping import Float, Num
 
 from draw_jax import attention, fields
 from draw_jax.attention import Array
-from draw_jax.models import gradients, layers, recurrence
+from draw_jax.models import checks, gradients, layers, recurrence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +52,9 @@ class DifferentiableRamConfig:
   # Initial values of the parameters.
   initialization: GlimpseInitialization = GlimpseInitialization()
 
-  def check_image(self, height: int, width: int) -> None:
+  def check_image(self, height: int, width: int, prefix: str = '') -> None:
     """Raises a `UserError` unless the grid fits on images of this size."""
-    layers.check_size('read_size', self.read_size, height, width)
+    layers.check_size(f'{prefix}read_size', self.read_size, height, width)
 
 
 class GlimpseTrace(NamedTuple):
@@ -81,6 +81,10 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
   num_classes: int = 10
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
+  def __post_init__(self) -> None:
+    checks.arguments(self)
+    super().__post_init__()
+
   def setup(self) -> None:
     init, hidden, dtype = self.initialization, self.hidden, self.param_dtype
     scale = init.kernel_scale
@@ -105,6 +109,9 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
     Returns:
       Logits [B, K], and a GlimpseTrace or None.
     """
+    glimpses = self.glimpses if glimpses is None else glimpses
+    checks.count('glimpses', glimpses)
+    checks.batch(x, self.image_shape)
     x = x.astype(self.param_dtype)
 
     def step(large, state, _):
@@ -112,7 +119,7 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
       return state, seen if trace else None
 
     state = layers.repeat_initial((self.core['h'], self.core['c']), len(x))
-    times = jnp.arange(self.glimpses if glimpses is None else glimpses)
+    times = jnp.arange(glimpses)
     (h, _), traced = recurrence.scan(
       step, {'core': self.core}, state, times, self.remat, self.dtype
     )

@@ -16,7 +16,7 @@ from jaxtyping import Float, Num
 from draw_jax import attention, distributions, fields
 from draw_jax.attention import Array
 from draw_jax.errors import UserError
-from draw_jax.models import gradients, layers, recurrence
+from draw_jax.models import checks, gradients, layers, recurrence, resizing
 from draw_jax.models.gradients import Layer, Layers
 from draw_jax.models.initialization import Initialization
 from draw_jax.models.layers import linear, lstm
@@ -56,16 +56,16 @@ class DrawConfig:
   # Initial values of the parameters.
   initialization: Initialization = Initialization()
 
-  def check_image(self, height: int, width: int) -> None:
+  def check_image(self, height: int, width: int, prefix: str = '') -> None:
     """Raises a `UserError` unless the grids fit on images of this size, and the fields together."""
     if self.components > 1 and not distributions.is_mixture(self.output):
       raise UserError(
-        f'model.components={self.components} is for a mixture, and model.output={self.output!r} is '
-        "none: leave it out, or take model.output='discretized_logistic'."
+        f'{prefix}components={self.components} is for a mixture, and {prefix}output='
+        f"{self.output!r} is none: leave it out, or take {prefix}output='discretized_logistic'."
       )
     if self.attention:
-      layers.check_size('read_size', self.read_size, height, width)
-      layers.check_size('write_size', self.write_size, height, width)
+      layers.check_size(f'{prefix}read_size', self.read_size, height, width)
+      layers.check_size(f'{prefix}write_size', self.write_size, height, width)
 
 
 class Trace(NamedTuple):
@@ -134,6 +134,10 @@ class DRAW(nn.Module, DrawConfig):
   # training of a model that does the same.
   neutral: ClassVar[tuple[str, ...]] = ()
 
+  def __post_init__(self) -> None:
+    checks.arguments(self)
+    super().__post_init__()
+
   def setup(self) -> None:
     """Makes the parameters, the same for inference and generation."""
     height, width, channels = self.image_shape
@@ -179,13 +183,15 @@ class DRAW(nn.Module, DrawConfig):
       glimpses: T; None takes the module's own.
       trace: also return every glimpse.
     """
-    return self.infer(x, self.noise(key, len(x), glimpses), trace=trace)
+    num = checks.batch(x, self.image_shape)
+    return self.infer(x, self.noise(key, num, glimpses), trace=trace)
 
   def noise(
     self, key: jax.Array, num: int, glimpses: int | None = None
   ) -> Float[Array, 't {num} z']:
     """[T, B, Z] standard normal, independent over glimpses, examples and latents."""
     glimpses = self.glimpses if glimpses is None else glimpses
+    checks.count('glimpses', glimpses)
     return jax.random.normal(key, (glimpses, num, self.latent), self.param_dtype)
 
   def prior(self, h_dec: _Hidden) -> distributions.Gaussian | None:
@@ -204,6 +210,8 @@ class DRAW(nn.Module, DrawConfig):
     self, x: Num[Array, 'b h w c'], noise: Float[Array, 't b z'], *, trace: bool = False
   ) -> Terms:
     """Eqs. 3-12 with the noise of the latents given: [B, H, W, C], [T, B, Z]."""
+    num = checks.batch(x, self.image_shape)
+    checks.latents('noise', noise, num, self.latent)
     x = x.astype(self.param_dtype)
     rows = attention.to_hcw(x)
 
@@ -233,6 +241,7 @@ class DRAW(nn.Module, DrawConfig):
     self, num: int, key: jax.Array, *, glimpses: int | None = None, trace: bool = False
   ) -> Drawn:
     """Eqs. 13-15: canvases drawn from the prior, with noise drawn from a key; see `decode`."""
+    checks.count('num', num)
     return self.draw(self.noise(key, num, glimpses), trace=trace)
 
   def draw(self, noise: Float[Array, 't b z'], *, trace: bool = False) -> Drawn:
@@ -263,6 +272,7 @@ class DRAW(nn.Module, DrawConfig):
     self, inputs: Float[Array, 't b z'], latents: Callable[[_State, Array], Array], trace: bool
   ) -> Drawn:
     """Eqs. 14-15 with the latents that (state, one input) give."""
+    checks.latents('latents', inputs, None, self.latent)
 
     def step(state, inputs):
       state, window = self._draw(self._large, state, latents(state, inputs))
@@ -287,6 +297,7 @@ class DRAW(nn.Module, DrawConfig):
     self, canvas: Float[Array, '*#b h w m'], x: Num[Array, '*#b h w c']
   ) -> Float[Array, '*#b']:
     """Log D(x | c) of whole images in nats, [...]."""
+    checks.ends_in('x', x, self.image_shape)
     return self.distribution.log_prob(canvas, x)
 
   def mean(self, canvas: Float[Array, '*b h w m']) -> Float[Array, '*b h w c']:
@@ -305,6 +316,7 @@ class DRAW(nn.Module, DrawConfig):
     Started at the mean training image, the network spends no time on learning
     it. The paper starts from an unspecified learned canvas, here zero by default.
     """
+    checks.image(image, self.image_shape)
     canvas = self.distribution.from_mean(jnp.asarray(image, self.param_dtype))
     return {**params, 'canvas': canvas}
 
@@ -319,23 +331,7 @@ class DRAW(nn.Module, DrawConfig):
       params: of this module.
       num: for a module with this number of `latent`.
     """
-    posterior, decoder = params['posterior'], params['decoder']
-    mean, log_std = jnp.split(posterior['kernel'], 2, -1)
-    heard, rest = jnp.split(decoder['kernel'], [self.latent])
-    kept = jnp.sort(jnp.argsort(-jnp.linalg.norm(mean, axis=0))[:num])
-
-    def resized(a: Array, axis: int) -> jax.Array:
-      size = [(0, num - len(kept)) if i == axis else (0, 0) for i in range(a.ndim)]
-      return jnp.pad(a.take(kept, axis), size)
-
-    kernel = jnp.concatenate([resized(a, 1) for a in (mean, log_std)], -1)
-    bias = jnp.concatenate([resized(a, 0) for a in jnp.split(posterior['bias'], 2)])
-    heard = jnp.concatenate([resized(heard, 0), rest])
-    changed = {
-      'posterior': {'kernel': kernel, 'bias': bias},
-      'decoder': {**decoder, 'kernel': heard},
-    }
-    return {**params, **changed}
+    return resizing.with_latents(params, self.latent, num)
 
   @property
   def _large(self) -> Layers:

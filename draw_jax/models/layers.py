@@ -147,4 +147,4 @@ def repeat_initial(state: Any, num: int) -> Any:
 def check_size(name: str, size: int, height: int, width: int) -> None:
   """Raises a `UserError` for a field whose number of pixels does not fit on an image."""
   if size > min(height, width):
-    raise UserError(f'model.{name}={size} is larger than the images, {height} x {width}.')
+    raise UserError(f'{name}={size} is larger than the images, {height} x {width}.')

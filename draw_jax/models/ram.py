@@ -20,7 +20,7 @@ from jaxtyping import Float, Num
 
 from draw_jax import attention, fields
 from draw_jax.attention import Array
-from draw_jax.models import gradients, layers, recurrence
+from draw_jax.models import checks, gradients, layers, recurrence
 from draw_jax.models.differentiable_ram import GlimpseTrace
 
 # He et al. (2015): with this scale of the weights ReLUs keep the size of their inputs.
@@ -132,9 +132,9 @@ class RamConfig:
   # In which matrices are multiplied, such as 'bfloat16'; None: the type of the parameters.
   dtype: str | None = fields.field(None, choices=layers.DTYPES)
 
-  def check_image(self, height: int, width: int) -> None:
+  def check_image(self, height: int, width: int, prefix: str = '') -> None:
     """Raises a `UserError` unless the smallest patch fits on images of this size."""
-    layers.check_size('read_size', self.read_size, height, width)
+    layers.check_size(f'{prefix}read_size', self.read_size, height, width)
 
 
 class ExplorationTerms(NamedTuple):
@@ -176,6 +176,10 @@ class RAM(nn.Module, RamConfig):
   num_classes: int = 10
   param_dtype: jax.typing.DTypeLike = jnp.float32
 
+  def __post_init__(self) -> None:
+    checks.arguments(self)
+    super().__post_init__()
+
   def setup(self) -> None:
     hidden, features = self.hidden, self.features
     patches = self.scales * self.read_size**2 * self.image_shape[-1]
@@ -205,6 +209,7 @@ class RAM(nn.Module, RamConfig):
       glimpses [T, B, N, S N, C] have the patches side by side, the smallest first.
     """
     glimpses = self.glimpses if glimpses is None else glimpses
+    checks.count('glimpses', glimpses)
     noise = jnp.zeros((glimpses, len(x), 2), self.param_dtype)
     h, (_, traced) = self._scan(x, noise, trace)
     return layers.linear(self.head, h, self.dtype), GlimpseTrace(*traced) if trace else None
@@ -225,6 +230,7 @@ class RAM(nn.Module, RamConfig):
     self, x: Num[Array, 'b h w c'], noise: Float[Array, 't b 2'], trace: bool
   ) -> tuple[Float[Array, 'b d'], tuple[_Looks, _Seen | None]]:
     """The last h; for each glimpse the fields of `ExplorationTerms`, and of a `GlimpseTrace`."""
+    checks.batch(x, self.image_shape)
     means = tables(x.astype(self.param_dtype), self.scales)
 
     def step(nets, h, noise):

@@ -23,7 +23,6 @@ with a JSON object:
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import pathlib
 from collections.abc import Callable, Mapping
@@ -35,6 +34,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+import draw_jax
 from draw_jax import files, renamed
 from draw_jax.errors import UserError, first_line
 
@@ -120,11 +120,7 @@ def _rounded(name: str, tensor: np.ndarray) -> np.ndarray:
 
 def versions() -> dict[str, str]:
   """Of this package and of those that its models are made with."""
-  try:
-    own = importlib.metadata.version('draw_jax')
-  except importlib.metadata.PackageNotFoundError:
-    own = 'unknown'
-  return {'draw_jax': own, 'jax': jax.__version__, 'flax': flax.__version__}
+  return {'draw_jax': draw_jax.__version__, 'jax': jax.__version__, 'flax': flax.__version__}
 
 
 def difference(expected: Any, found: Any) -> str | None:

@@ -62,7 +62,7 @@ def check(section) -> None:
 
 def check_image(section, height: int, width: int) -> None:
   """Raises a `UserError` for a field of a section `model` that does not fit the images."""
-  fields.build(MODELS[section.name].config, section).check_image(height, width)
+  fields.build(MODELS[section.name].config, section).check_image(height, width, 'model.')
 
 
 def create(

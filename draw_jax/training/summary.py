@@ -30,6 +30,7 @@ def beginning(config, plan, dataset, setup, like, changed: dict[str, tuple]) -> 
     f'data      {dataset.name}, binarization {dataset.binarization}, {height} x {width} x '
     f'{channels}, {dataset.num_examples("train")} to train on, '
     f'{dataset.num_examples(config.eval.split)} in {config.eval.split}',
+    *(f'images    {note}' for note in dataset.notes),
     f'run       {plan.num_steps} steps of {config.train.batch_size} images, '
     f'{plan.steps_per_epoch:g} an epoch, {curriculum}',
     f'log       every {plan.log_every} steps, checkpoint every {plan.checkpoint_every}, '

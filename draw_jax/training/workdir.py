@@ -116,6 +116,8 @@ def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:
   path = pathlib.Path(workdir) / _CONFIG
   try:
     return config_lib.from_json(json.dumps(_read(path)))
+  except UserError:
+    raise
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
     raise UserError(
       f'{path} cannot be read ({first_line(error)}). If it is damaged, remove it; draw_jax.train '

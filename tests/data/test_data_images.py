@@ -91,7 +91,7 @@ def test_photo_whose_exif_is_wrong(folder):
 
 def read_one(path, channels=3):
   """The pixel [C] of a folder's only kind of image."""
-  pixels = images.read_folder(path, (4, 4), channels)
+  pixels, _ = images.read_folder(path, (4, 4), channels)
   assert (pixels == pixels[0, 0, 0]).all()
   return pixels[0, 0, 0].tolist()
 
@@ -182,12 +182,13 @@ def test_bad_input(folder, tmp_path):
 
   refuse('needs a path')
   refuse('needs a path', path='')
-  refuse('neither a folder nor', path=str(tmp_path / 'nowhere'))
+  refuse('is not a folder of images, or an .npy', path=str(tmp_path / 'nowhere'))
   refuse('needs an image_size', path=str(folder))
   refuse('images have 1 or 3', path=str(folder), image_size=8, channels=2)
   (tmp_path / 'empty').mkdir()
   refuse('holds 0 images', path=str(tmp_path / 'empty'), image_size=8)
-  refuse('it must hold one', path=array('two.npz', {'a': np.zeros(1), 'b': np.zeros(1)}))
+  two = {'a': np.zeros(1), 'b': np.zeros(1)}
+  refuse('holds the arrays a, b: call one images', path=array('two.npz', two))
   refuse('has the shape', path=array('flat.npz', {'a': np.zeros((4, 9))}))
   refuse('has the shape', path=array('none.npz', {'a': np.zeros((0, 4, 4), int)}))
   refuse('has the shape', path=array('no_height.npz', {'a': np.zeros((4, 0, 4), np.uint8)}))

@@ -146,7 +146,7 @@ def test_log_ratio_averages_to_kl():
 def test_covariances_of_many_latents_are_refused():
   config = DependentLatentsConfig(latent=100)
   with pytest.raises(UserError, match=r'at most 32 latents, and model\.latent=100'):
-    config.check_image(28, 28)
+    config.check_image(28, 28, 'model.')
   DependentLatentsConfig(latent=100, full_covariance=False).check_image(28, 28)
 
 

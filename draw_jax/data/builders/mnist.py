@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from draw_jax.data import sources
+from draw_jax.data import idx, sources
 from draw_jax.data.builders import preparation, published
 from draw_jax.errors import UserError
 
@@ -68,7 +68,7 @@ class DrawMnist(published.PublishedBuilder):
     return splits
 
   def _idx(self, paths: dict[str, pathlib.Path], name: str, magic: int) -> np.ndarray:
-    content = published.read_gzip(paths[name])
+    content = idx.decompress(paths[name], pathlib.Path(paths[name]).read_bytes())
     array = parse_idx(paths[name], content, magic)
     published.check_content(paths[name], content, self.content[name])
     return array
@@ -90,14 +90,7 @@ def parse_idx(path: pathlib.Path, content: bytes, magic: int) -> np.ndarray:
     raise UserError(
       f'{path} starts with the magic number {found}, not {magic}: not the file of that name'
     )
-  rank = magic & 0xFF
-  shape = np.frombuffer(content, '>u4', rank, offset=4).astype(int)
-  values = np.frombuffer(content, np.uint8, offset=4 + 4 * rank)
-  if values.size != shape.prod():
-    raise UserError(
-      f'{path} holds {values.size} bytes of data where its header asks for {shape.prod()}'
-    )
-  return values.reshape(shape)
+  return idx.parse(path, content)
 
 
 def load(data_dir: str | None) -> dict[str, sources.Source]:

@@ -3,12 +3,10 @@
 import contextlib
 import dataclasses
 import errno
-import gzip
 import hashlib
 import pathlib
 import shutil
 import urllib.request
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -209,16 +207,6 @@ def _check_download(path: pathlib.Path, file: PublishedFile) -> None:
     path.unlink()
     path.with_name(f'{path.name}.INFO').unlink(missing_ok=True)
     raise UserError(f'{file.url}: {error}') from None
-
-
-def read_gzip(path: pathlib.Path) -> bytes:
-  """Returns what a gzip file holds."""
-  try:
-    return gzip.decompress(pathlib.Path(path).read_bytes())
-  except EOFError:
-    raise UserError(f'{path} is truncated: get it again') from None
-  except (gzip.BadGzipFile, zlib.error) as error:
-    raise UserError(f'{path} is not a sound gzip file ({error}): get it again') from None
 
 
 def check_content(path: pathlib.Path, content: bytes, sha256: str) -> None:

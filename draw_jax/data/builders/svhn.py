@@ -120,6 +120,8 @@ def read_boxes(path: pathlib.Path, content: bytes) -> dict[str, np.ndarray]:
         boxes[name] = _read_box(file, group)
         if boxes[name] is None:
           raise UserError(f'{path} lacks a box for {name}: get it again')
+  except UserError:
+    raise
   except (OSError, KeyError, ValueError) as error:
     raise UserError(f'{path} is not a digitStruct file ({error}): get it again') from None
   return boxes
