@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shlex
 import signal
 import subprocess
@@ -94,6 +95,39 @@ def run_all(runs, program, num_local=1, show=lambda runs: None):
   return stopped, {run.name.partition('=')[2]: run.state for run in runs}
 
 
+def test_sweeps_from_a_command_line():
+  words = ['optimizer.learning_rate=1e-3,2e-3', 'optimizer.name=adam,lion']
+  assert sweeps.from_words(words) == sweeps.product(
+    sweeps.values(RATE, 0.001, 0.002), sweeps.values('optimizer.name', 'adam', 'lion')
+  )
+
+
+@pytest.mark.parametrize('word', ['a.b', 'a.b=', 'a.b=1,,2', '=1', 'train.curriculum=((1,2),)'])
+def test_values_of_a_sweep_that_are_none(word):
+  with pytest.raises(UserError, match=f'--sweep.{re.escape(word)} is not a field and its values'):
+    sweeps.from_words([word])
+
+
+def test_the_command_takes_its_runs_from_flags(tmp_path):
+  """In place of those that the experiment lists; other flags are left alone."""
+  command = [
+    *(sys.executable, '-m', 'draw_jax.sweep', '--config=quickstart', f'--workdir={tmp_path}'),
+    *('--sweep.train.batch_size=20,40', '--print', '--sweep.model.hidden=64,32'),
+    '--config.train.epochs=1.5',
+  ]
+  done = subprocess.run(command, capture_output=True, text=True, check=True)
+  assert [line.split()[4:] for line in done.stdout.splitlines()] == [
+    [
+      f'--workdir={tmp_path}/batch_size={size},hidden={hidden}',
+      '--config.train.epochs=1.5',
+      f'--config.train.batch_size={size}',
+      f'--config.model.hidden={hidden}',
+    ]
+    for size in (20, 40)
+    for hidden in (64, 32)
+  ]
+
+
 def test_products_zips_and_lists():
   rates, sizes = sweeps.values(RATE, 0.1, 0.2), sweeps.values(SIZE, 50, 100)
   assert sweeps.product(rates, sizes) == [
@@ -152,7 +186,7 @@ def test_the_arguments_of_a_run_say_what_was_meant(tmp_path):
       r'run batch_size=0: train.batch_size=0 must be a number at least 1.',
     ),
     ("[{}, {'data.path': None}]", r'data.path cannot be set to None'),
-    ("[{}, {'train.seed': 2}]", r'get_sweep\(\) sets train.seed: it cannot be set for all'),
+    ("[{}, {'train.seed': 2}]", r'the sweep sets train.seed: it cannot be set for all'),
     ("{'train.seed': 2}", r'must return a list of dicts, not'),
     ('[]', r'must return a list of dicts, not \[\]'),
     ('nonsense', r'get_sweep\(\) of .* fails: NameError'),

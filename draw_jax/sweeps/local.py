@@ -76,7 +76,11 @@ class Run:
 
 
 def make(
-  experiment: str, common: Mapping[str, Any], workdir: str, more: Sequence[str] = ()
+  experiment: str,
+  common: Mapping[str, Any],
+  workdir: str,
+  more: Sequence[str] = (),
+  words: Sequence[str] = (),
 ) -> list[Run]:
   """The runs of an experiment's sweep, each of them checked.
 
@@ -85,13 +89,15 @@ def make(
     common: overrides for all of them.
     workdir: each run has a folder in it.
     more: further arguments of `draw_jax.train` for all of them.
+    words: 'FIELD=VALUE,VALUE,...' of the command line, in place of the experiment's `get_sweep()`.
   """
-  sweep = _read(config_lib.find_experiment(experiment).partition(':')[0])
+  path = config_lib.find_experiment(experiment).partition(':')[0]
+  sweep = sweeps.from_words(words) if words else _read(path)
   runs = []
   for name, overrides in zip(sweeps.names(sweep), sweep, strict=True):
     if twice := sorted(common.keys() & overrides.keys()):
       raise UserError(
-        f'get_sweep() sets {twice[0]}: it cannot be set for all runs by --config.{twice[0]} too.'
+        f'the sweep sets {twice[0]}: it cannot be set for all runs by --config.{twice[0]} too.'
       )
     folder = pathlib.Path(workdir) / name
     arguments = [
@@ -112,7 +118,8 @@ def _read(path: str) -> list[sweeps.Overrides]:
     raise UserError(f'get_sweep() of {path} fails: {error!r}.') from error
   if function is None:
     raise UserError(
-      f'{path} has no get_sweep(): draw_jax/sweeps/overrides.py shows how to write one.'
+      f'{path} has no get_sweep(): write one, as draw_jax/sweeps/overrides.py shows, or give '
+      'values such as --sweep.optimizer.learning_rate=1e-3,2e-3.'
     )
   if not isinstance(sweep, list) or not all(isinstance(run, dict) for run in sweep) or not sweep:
     raise UserError(f'get_sweep() of {path} must return a list of dicts, not {sweep!r}.')

@@ -12,6 +12,7 @@ runs, which `get_sweep()` of an experiment returns:
 is four runs. Lists are joined with `+`; `[{}]` is the experiment as it stands.
 """
 
+import ast
 import hashlib
 import itertools
 import re
@@ -43,6 +44,21 @@ def zipped(*sweeps: Sequence[Overrides]) -> list[Overrides]:
   return [_merged(runs) for runs in zip(*sweeps, strict=True)]
 
 
+def from_words(words: Sequence[str]) -> list[Overrides]:
+  """The product of 'FIELD=VALUE,VALUE,...' as given on a command line."""
+  swept = []
+  for word in words:
+    name, _, given = word.partition('=')
+    texts = given.split(',')
+    if not name or not all(texts) or re.search(r'[()\[\]]', given):
+      raise UserError(
+        f'--sweep.{word} is not a field and its values, such as '
+        '--sweep.optimizer.learning_rate=1e-3,2e-3; those with commas go into a get_sweep().'
+      )
+    swept.append(values(name, *map(_literal, texts)))
+  return product(*swept)
+
+
 def names(sweep: Sequence[Overrides]) -> list[str]:
   """A name for each run that says what is special about it and can be that of a folder.
 
@@ -65,6 +81,14 @@ def names(sweep: Sequence[Overrides]) -> list[str]:
     if found.count(name) > 1:
       raise UserError(f'the sweep has the run {name} twice: leave one out.')
   return found
+
+
+def _literal(text: str) -> Any:
+  """A number where it is one, so that 1e-3 and 0.001 are the same run; else the text."""
+  try:
+    return ast.literal_eval(text)
+  except (SyntaxError, ValueError):
+    return text
 
 
 def _merged(runs: Sequence[Overrides]) -> Overrides:
