@@ -243,15 +243,20 @@ def from_file(experiment: str) -> config_dict.ConfigDict:
   return config
 
 
-def field_names(config, prefix: str = '') -> list[str]:
+def field_names(config) -> list[str]:
   """Every 'section.field' of a config."""
-  names = []
+  return list(values(config))
+
+
+def values(config, prefix: str = '') -> dict[str, Any]:
+  """The value of every 'section.field' of a config, each name behind the prefix."""
+  found = {}
   for key, value in config.items():
     if isinstance(value, config_dict.ConfigDict):
-      names += field_names(value, f'{prefix}{key}.')
+      found |= values(value, f'{prefix}{key}.')
     else:
-      names.append(prefix + key)
-  return names
+      found[prefix + key] = value
+  return found
 
 
 def check_variant(variant: str, accepted: tuple[str, ...]) -> None:

@@ -22,9 +22,10 @@ from absl import flags
 
 from draw_jax import errors, trained
 from draw_jax.cli import app
-from draw_jax.devices import sharding
+from draw_jax.devices import processes, sharding
 from draw_jax.evaluation import evaluator, report
 from draw_jax.tasks import base, bounds
+from draw_jax.training import checkpoint_files
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Of a training run.')
 _MODEL = flags.DEFINE_string(
@@ -71,6 +72,10 @@ def main() -> int:
     memory=_MEMORY.value,
   )
   app.start_devices([options.batch_size or base.EVALUATION_BATCH])
+  processes.agree({
+    **dataclasses.asdict(options), 'glimpses': glimpses, 'workdir': _WORKDIR.value,
+    'model': _MODEL.value, 'checkpoint': _CHECKPOINT.value, 'ema': _EMA.value,
+  })  # fmt: skip
   try:
     model = trained.find(
       _WORKDIR.value, _MODEL.value, _CHECKPOINT.value, ema=_EMA.value, data_dir=_DATA_DIR.value
@@ -82,6 +87,10 @@ def main() -> int:
     glimpses, mesh = glimpses or (model.glimpses,), sharding.make_mesh()
     size = model.config.eval.batch_size
     options = evaluator.as_in_training(options, size, model.task, glimpses, mesh)
+    if jax.process_count() > 1:
+      split = options.split
+      about = {f'data.{split}': dataset.fingerprint(split), 'step of the checkpoint': model.step}
+      processes.agree({**about, 'checksum of the weights': checkpoint_files.checksum(model.params)})
     evaluation = evaluator.Evaluator(model.task, dataset, options, mesh, glimpses)
     measured = evaluation.measure(model.params)
   except KeyboardInterrupt:

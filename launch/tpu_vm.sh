@@ -63,12 +63,16 @@ on_worker() {
 }
 
 install() {
-  local root archive=${TMPDIR:-/tmp}/draw_jax.tar.gz
+  local root folder archive
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+  # A folder of our own: a name that others can foresee could be theirs.
+  folder=$(mktemp --directory --dry-run)
+  do_or_show mkdir --mode=700 "$folder"
+  archive=$folder/draw_jax.tar.gz
   do_or_show tar --create --gzip --file="$archive" --directory="$root" \
     --exclude=.git --exclude=.venv --exclude=./runs --exclude=__pycache__ .
   tpu scp "$archive" "$TPU_NAME:draw_jax.tar.gz" --worker=all
-  do_or_show rm "$archive"
+  do_or_show rm --recursive "$folder"
   on_worker all mkdir -p draw_jax
   on_worker all tar --extract --file=draw_jax.tar.gz --directory=draw_jax
   on_worker all bash draw_jax/launch/tpu_worker.sh install

@@ -21,8 +21,11 @@ case $1 in
       --editable '.[digits]' 'jax[tpu]'
     if ! command -v gcsfuse >/dev/null; then
       releases=https://github.com/GoogleCloudPlatform/gcsfuse/releases/download
-      curl -fsSL --output /tmp/gcsfuse.deb "$releases/v3.8.0/gcsfuse_3.8.0_amd64.deb"
-      sudo apt-get install --quiet --yes /tmp/gcsfuse.deb
+      # A folder of our own: a name that others can foresee could be theirs.
+      folder=$(mktemp --directory)
+      curl -fsSL --output "$folder/gcsfuse.deb" "$releases/v3.8.0/gcsfuse_3.8.0_amd64.deb"
+      sudo apt-get install --quiet --yes "$folder/gcsfuse.deb"
+      rm --recursive "$folder"
     fi
     ;;
   start)

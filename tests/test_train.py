@@ -1,20 +1,16 @@
 """The command, as a user runs it."""
 
-import json
 import random
 import re
 import signal
 import time
 
-import jax
 import numpy as np
 import pytest
 import training_support as support
 
 from draw_jax import trained
 from draw_jax.training import run_log
-
-TIMES = ('images_per_second',)
 
 
 @pytest.fixture(scope='module')
@@ -25,7 +21,7 @@ def experiment(tmp_path_factory):
 @pytest.fixture(scope='module')
 def finished(experiment, tmp_path_factory):
   """The workdir of a run that nothing disturbed."""
-  workdir = tmp_path_factory.mktemp('finished')
+  workdir = tmp_path_factory.mktemp('finished') / 'my run'
   done = support.run(experiment, workdir)
   assert done.returncode == 0, done.stderr
   # Of images that are not binary no number is a bound, and what the loss weighs is told.
@@ -34,28 +30,8 @@ def finished(experiment, tmp_path_factory):
   assert re.search(r'cross-entropy \+ KL [\d.]+  kl [\d.]+ .* KL weight 0.01 ', done.stderr)
   weights = [row.get('kl_weight') for row in run_log.read(workdir) if row['split'] == 'train']
   assert weights == [step / 400 for step in range(4, 60, 5)]
-  assert f'python -m draw_jax.evaluate --workdir={workdir}' in done.stdout
+  assert f"python -m draw_jax.evaluate '--workdir={workdir}'\n" in done.stdout
   return workdir
-
-
-def final_state(workdir) -> list[np.ndarray]:
-  """Parameters and average, and the checksum of optimizer, key and step."""
-  arrays = []
-  for ema in (False, True):
-    arrays += jax.tree.leaves(trained.from_workdir(workdir, 'latest', ema=ema).params)
-  folder = max((workdir / 'checkpoints').glob('[0-9]*'), key=lambda p: int(p.name))
-  stored = json.loads((folder / '_CHECKPOINT_METADATA').read_text())['custom_metadata']
-  return [*map(np.asarray, arrays), np.array(stored['checksums']['rest'])]
-
-
-def rows(workdir) -> list[dict]:
-  return [{k: v for k, v in row.items() if k not in TIMES} for row in run_log.read(workdir)]
-
-
-def assert_same_run(a, b):
-  for x, y in zip(final_state(a), final_state(b), strict=True):
-    np.testing.assert_array_equal(x, y)
-  assert rows(a) == rows(b)
 
 
 def read_until(process, beginning: str) -> list[str]:
@@ -84,7 +60,7 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(experiment, finished
   done = support.run(experiment, tmp_path)
   assert done.returncode == 0, done.stderr
   assert kills, f'seed {seed}: it was never killed'
-  assert_same_run(tmp_path, finished)
+  support.assert_same_run(tmp_path, finished)
 
 
 def test_sigterm_saves_and_the_same_command_goes_on(experiment, finished, tmp_path):
@@ -99,7 +75,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(experiment, finished, tmp_pa
   done = support.run(experiment, tmp_path)
   assert done.returncode == 0, done.stderr
   assert f'continued from {tmp_path}/checkpoints/{step}' in done.stderr
-  assert_same_run(tmp_path, finished)
+  support.assert_same_run(tmp_path, finished)
 
 
 def test_begun_on_four_devices_and_ended_on_one(experiment, finished, tmp_path):
@@ -110,7 +86,7 @@ def test_begun_on_four_devices_and_ended_on_one(experiment, finished, tmp_path):
   assert process.returncode == 128 + signal.SIGINT
   done = support.run(experiment, tmp_path)
   assert done.returncode == 0, done.stderr
-  for ours, theirs in zip(rows(tmp_path), rows(finished), strict=True):
+  for ours, theirs in zip(support.rows(tmp_path), support.rows(finished), strict=True):
     assert ours.keys() == theirs.keys()
     for name in ('step', 'bound', 'kl', 'reconstruction'):
       np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-4)

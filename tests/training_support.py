@@ -1,11 +1,13 @@
 """A tiny experiment, and the training command as a subprocess."""
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
+import jax
 import numpy as np
 
 from draw_jax import config as config_lib
@@ -13,6 +15,9 @@ from draw_jax import config as config_lib
 ROOT = pathlib.Path(__file__).parents[1]
 # One for all tests and all runs of them: most of a tiny run is compilation.
 CACHE = pathlib.Path(tempfile.gettempdir()) / f'draw_jax_test_cache_{os.getuid()}'
+
+# What no two runs have the same.
+TIMES = ('images_per_second',)
 
 EXPERIMENT = """
 import training_support
@@ -77,6 +82,8 @@ def environment(devices: int = 1) -> dict[str, str]:
     'JAX_NUM_CPU_DEVICES': str(devices),
     # Compiling takes longer than running: halve it.
     'XLA_FLAGS': '--xla_backend_optimization_level=0',
+    # Otherwise each command would start twice.
+    'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=0',
     'PYTHONPATH': os.pathsep.join(filter(None, paths)),
   }
 
@@ -100,3 +107,27 @@ def start(experiment, workdir, *flags: str, devices: int = 1) -> subprocess.Pope
     stderr=subprocess.STDOUT,
     text=True,
   )
+
+
+def final_state(workdir) -> list[np.ndarray]:
+  """Parameters and average, and the checksum of optimizer, key and step."""
+  from draw_jax import trained
+
+  arrays = []
+  for ema in (False, True):
+    arrays += jax.tree.leaves(trained.from_workdir(workdir, 'latest', ema=ema).params)
+  folder = max((workdir / 'checkpoints').glob('[0-9]*'), key=lambda p: int(p.name))
+  stored = json.loads((folder / '_CHECKPOINT_METADATA').read_text())['custom_metadata']
+  return [*map(np.asarray, arrays), np.array(stored['checksums']['rest'])]
+
+
+def rows(workdir) -> list[dict]:
+  from draw_jax.training import run_log
+
+  return [{k: v for k, v in row.items() if k not in TIMES} for row in run_log.read(workdir)]
+
+
+def assert_same_run(a, b):
+  for x, y in zip(final_state(a), final_state(b), strict=True):
+    np.testing.assert_array_equal(x, y)
+  assert rows(a) == rows(b)

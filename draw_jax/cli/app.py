@@ -1,16 +1,19 @@
 """The shell around every command: its flags, its logs, and errors told in one line."""
 
+import argparse
+import contextlib
 import os
 import pathlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import jax
 from absl import app, flags, logging
 
 from draw_jax.cli import usage
-from draw_jax.devices import cores, sharding
+from draw_jax.devices import cores, processes
 from draw_jax.errors import UserError
 
 _CACHE = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'draw_jax'
@@ -28,8 +31,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
   try:
     return flags.FLAGS(argv)
   except flags.Error as error:
-    print(f'error: {usage.explain(error)}', file=sys.stderr)
-    sys.exit(2)
+    refuse(argv, usage.explain(error))
+
+
+def refuse(argv: Sequence[str], message: str) -> NoReturn:
+  """Ends for a command line that is wrong, and the other processes with it."""
+  sys.exit(_refuse(argv, UserError(message)))
 
 
 def run(
@@ -59,11 +66,15 @@ def run(
         jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
       return main()
     except UserError as error:
-      print(f'error: {error}', file=sys.stderr)
-      return 2
-    except KeyboardInterrupt:
+      processes.fail(error)
+      return _refuse(sys.argv, error)
+    except KeyboardInterrupt as error:
+      processes.fail(error)
       print('stopped.', file=sys.stderr)
       return 128 + signal.SIGINT
+    except Exception as error:
+      processes.fail(error)
+      raise
 
   app.run(guarded, flags_parser=parse_flags)
 
@@ -85,6 +96,12 @@ def define_process_flags() -> None:
   )
   flags.DEFINE_integer('num_processes', None, 'Number of processes.')
   flags.DEFINE_integer('process_id', None, 'Which process this is, from 0.')
+  flags.DEFINE_integer(
+    'join_seconds',
+    None,
+    'How long to wait for the other processes; if left out 20, and under a scheduler 300.',
+    lower_bound=1,
+  )
 
 
 def start_devices(batch_sizes: Sequence[int]) -> None:
@@ -98,7 +115,30 @@ def start_devices(batch_sizes: Sequence[int]) -> None:
   """
   cores.use_huge_pages()
   values = flags.FLAGS
-  sharding.start_processes(values.coordinator_address, values.num_processes, values.process_id)
+  processes.join(
+    values.coordinator_address, values.num_processes, values.process_id, values.join_seconds
+  )
   if not jax.distributed.is_initialized():
     cores.use_cores(batch_sizes)
   cores.keep_memory()
+
+
+def _refuse(argv: Sequence[str], error: UserError) -> int:
+  """Prints an error, and joins the processes of a run, if there are several, only to tell it.
+
+  Returns:
+    The exit code.
+  """
+  print(f'error: {error}', file=sys.stderr, flush=True)
+  if 'process_id' not in flags.FLAGS or jax.distributed.is_initialized():
+    return 2
+  # Of flags that are wrong, absl may have read none.
+  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+  parser.add_argument('--coordinator_address')
+  for name in ('num_processes', 'process_id', 'join_seconds'):
+    parser.add_argument(f'--{name}', type=int)
+  with contextlib.suppress(argparse.ArgumentError, UserError):
+    values = parser.parse_known_args(argv)[0]
+    if values.process_id is not None or processes.scheduled(os.environ):
+      processes.join(*vars(values).values(), told=error)
+  return 2

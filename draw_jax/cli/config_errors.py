@@ -2,14 +2,13 @@
 
 import difflib
 import re
-import sys
 from collections.abc import Sequence
 
 from absl import flags
 
 from draw_jax import config as config_lib
 from draw_jax import renamed
-from draw_jax.cli import usage
+from draw_jax.cli import app, usage
 from draw_jax.errors import UserError
 
 
@@ -27,8 +26,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     # A file that cannot be read is noticed only when it is looked into.
     getattr(flags.FLAGS.config, 'items', None)
   except Exception as error:  # The flags of a config file raise whatever they come upon.
-    print(f'error: {explain(argv, error)}', file=sys.stderr)
-    sys.exit(2)
+    app.refuse(argv, explain(argv, error))
   return left
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from draw_jax.data import sources
 from draw_jax.data.sources import MemorySource, Source
 from draw_jax.data.spec import Spec
 from draw_jax.data.transforms import BINARIZERS, Together, Transform, identity, threshold
@@ -43,6 +44,11 @@ class Dataset:
   def num_examples(self, split: str) -> int:
     """Returns the number of examples of a split."""
     return len(self._source(split))
+
+  def fingerprint(self, split: str) -> str:
+    """Returns the number of examples of a split and a checksum of them."""
+    source = self._source(split)
+    return f'{len(source):,} examples, checksum {sources.checksum(source):08x}'
 
   def train_batches(
     self,

@@ -1,6 +1,7 @@
 """Random access to the examples of one split, in memory where they fit."""
 
 import dataclasses
+import zlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,6 +12,8 @@ Example = dict[str, Any]
 # Larger splits stay on disk and are read record by record.
 MEMORY_LIMIT = 2**30
 _CHUNK = 4096
+# Examples of a split on disk that stand for all in its checksum.
+_CHECKED = 256
 
 
 class Source(Protocol):
@@ -84,3 +87,17 @@ def from_records(records: Sequence[Example], indices: np.ndarray | None = None) 
       if labels is not None:
         labels[i] = example['label']
   return MemorySource(images, labels)
+
+
+def checksum(source: Source) -> int:
+  """Returns the CRC-32 of all examples in memory, or of 256 spread over a split on disk."""
+  if isinstance(source, MemorySource):
+    arrays = [source.images, source.labels]
+  else:
+    places = np.unique(np.linspace(0, len(source) - 1, _CHECKED).astype(int))
+    arrays = [value for place in places.tolist() for value in source[place].values()]
+  found = 0
+  for array in arrays:
+    if array is not None:
+      found = zlib.crc32(np.ascontiguousarray(array), found)
+  return found

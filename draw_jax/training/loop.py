@@ -1,7 +1,9 @@
 """The training loop: the same for every task, on any number of devices and processes."""
 
+import contextlib
 import math
 import pathlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -9,7 +11,7 @@ import numpy as np
 
 from draw_jax import config as config_lib
 from draw_jax import data, files, trained
-from draw_jax.devices import sharding
+from draw_jax.devices import processes, sharding
 from draw_jax.devices.signals import Stop
 from draw_jax.errors import UserError
 from draw_jax.evaluation.evaluator import Evaluator
@@ -51,10 +53,14 @@ def train(
     profile: the first and the last step of a trace to write into the workdir.
   """
   config_lib.validate(config)
+  processes.agree({'workdir': str(workdir), **config_lib.values(config, 'config.')})
   dataset = data.open_dataset(data_dir=data_dir, **config.data)
   config_lib.validate_for(config, dataset.image_shape, jax.device_count())
   dataset.num_examples(config.eval.split)  # Refuses a split that is not there.
-  with workdir_lib.alone(workdir):
+  if jax.process_count() > 1:
+    about = {f'data.{split}': dataset.fingerprint(split) for split in dataset.splits}
+    processes.agree({**about, 'checkpoints': workdir_lib.saved_steps(workdir)})
+  with workdir_lib.alone(workdir), _explaining_full_disks(workdir):
     return _train(config, workdir, dataset, profile)
 
 
@@ -73,12 +79,18 @@ def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Re
       lines = summary.end(result, workdir, trainer.task, dataset.binarization, config.eval.split)
       print(lines, flush=True)
     return result
+  finally:
+    stop.restore()
+
+
+@contextlib.contextmanager
+def _explaining_full_disks(workdir) -> Iterator[None]:
+  try:
+    yield
   except OSError as error:
     if not files.is_full(error):
       raise
     raise UserError(f'no space left in {workdir}: make room, then start again to go on.') from error
-  finally:
-    stop.restore()
 
 
 class _Trainer:
@@ -115,23 +127,27 @@ class _Trainer:
     """Trains to the end, or until a signal; goes back where that is asked for."""
     state = self._begin()
     try:
-      while True:
-        try:
-          state = self._fit(state)
-          break
-        except NotFiniteError as error:
-          if self.tracing:
-            self._end_trace()
-          self._refuse_or_go_back(error)
-          state = self._begin()
-      self.checkpoints.wait()
-      step, num_steps = int(state.step), self.plan.num_steps
-      # A signal that came in the last evaluation found nothing to stop.
-      return Result(step, num_steps, self.best, self.stop.signal if step < num_steps else None)
+      with processes.ending_together(), _explaining_full_disks(self.workdir):
+        return self._run(state)
     finally:
       self.log.close()
       self.display.close()
       self.checkpoints.close()
+
+  def _run(self, state: TrainState) -> Result:
+    while True:
+      try:
+        state = self._fit(state)
+        break
+      except NotFiniteError as error:
+        if self.tracing:
+          self._end_trace()
+        self._refuse_or_go_back(error)
+        state = self._begin()
+    self.checkpoints.wait()
+    step, num_steps = int(state.step), self.plan.num_steps
+    # A signal that came in the last evaluation found nothing to stop.
+    return Result(step, num_steps, self.best, self.stop.signal if step < num_steps else None)
 
   def _begin(self) -> TrainState:
     """The state to go on from, the newest that was saved or that before any step."""

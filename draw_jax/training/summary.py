@@ -1,6 +1,7 @@
 """What a run says of itself at its beginning and at its end."""
 
 import math
+import shlex
 import signal
 
 import jax
@@ -60,10 +61,15 @@ def end(result, workdir: str, task: Task, binarization: str, split: str) -> str:
       'the same command goes on from there'
     )
   else:
-    lines.append(f'evaluate  python -m draw_jax.evaluate --workdir={workdir}')
-    command = f'python -m draw_jax.{task.shown_by} --workdir={workdir}'
-    lines.append(f'{task.shown_by:<9} {command} --output={workdir}/{task.shown_by}')
+    output = f'--output={workdir}/{task.shown_by}'
+    lines.append(f'evaluate  {_command("evaluate", f"--workdir={workdir}")}')
+    lines.append(f'{task.shown_by:<9} {_command(task.shown_by, f"--workdir={workdir}", output)}')
   return '\n'.join(lines)
+
+
+def _command(name: str, *arguments: str) -> str:
+  """A command for a shell."""
+  return shlex.join(['python', '-m', f'draw_jax.{name}', *arguments])
 
 
 def _operations(config, plan, task: Task, params) -> float:

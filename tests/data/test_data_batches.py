@@ -178,3 +178,33 @@ def test_tensorflow_and_the_heavy_parts_of_mlxtend_stay_out():
     [sys.executable, '-c', program], capture_output=True, text=True, check=True
   )
   assert result.stdout.strip() == '[]'
+
+
+@pytest.mark.parametrize('in_memory', [True, False])
+def test_a_checksum_notices_every_pixel_and_label(tiny, in_memory):
+  source = tiny._sources['train']
+
+  def checksum(images, labels):
+    memory = sources.MemorySource(images, labels)
+    return sources.checksum(memory if in_memory else Records(memory))
+
+  class Records:
+    def __init__(self, memory):
+      self.memory = memory
+
+    def __len__(self):
+      return len(self.memory)
+
+    def __getitem__(self, index):
+      return self.memory[index]
+
+  images, labels = source.images, source.labels
+  found = {checksum(images, labels)}
+  for index in (0, len(images) - 1):
+    changed = images.copy()
+    changed[index, -1, -1, -1] ^= 1
+    others = labels.copy()
+    others[index] ^= 1
+    found |= {checksum(changed, labels), checksum(images, others)}
+  assert len(found) == 5 and checksum(images.copy(), labels.copy()) in found
+  assert tiny.fingerprint('train').startswith(f'{len(images)} examples, checksum ')

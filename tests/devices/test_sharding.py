@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import training_support as support
 
-from draw_jax import errors
 from draw_jax.devices import sharding
 
 # Devices, and parts in which each works through its share of a batch.
@@ -85,34 +84,6 @@ def test_one_all_reduce_a_step(results, case):
 
 def test_state_is_donated(results):
   assert all(result['donated'] for result in results.values())
-
-
-@pytest.mark.parametrize(
-  ('environ', 'expected'),
-  [
-    ({}, False),
-    ({'SLURM_NTASKS': '4'}, False),  # sbatch alone: the others were never started
-    ({'SLURM_NTASKS': '4', 'SLURM_STEP_NODELIST': 'a,b'}, True),
-    ({'SLURM_NTASKS': '1', 'SLURM_STEP_NODELIST': 'a'}, False),
-    ({'OMPI_COMM_WORLD_SIZE': '2'}, True),
-    ({'KUBERNETES_SERVICE_HOST': '10.0.0.1'}, False),
-    ({'KUBERNETES_SERVICE_HOST': '10.0.0.1', 'JOB_COMPLETION_INDEX': '0'}, True),
-  ],
-)
-def test_schedulers(environ, expected):
-  assert sharding._scheduled(environ) == expected
-
-
-@pytest.mark.parametrize('given', [('h:1', 2, None), (None, None, 0), ('h:1', 2, 2)])
-def test_incomplete_flags_of_processes(given):
-  with pytest.raises(errors.UserError, match='process'):
-    sharding.start_processes(*given)
-
-
-@pytest.mark.parametrize('address', ['host', 'host:', ':80', '80'])
-def test_an_address_without_a_port(address):
-  with pytest.raises(errors.UserError, match=f'--coordinator_address={address} is not host:port'):
-    sharding.start_processes(address, 2, 0)
 
 
 if __name__ == '__main__':

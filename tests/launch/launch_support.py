@@ -1,5 +1,6 @@
 """Stand-ins for the commands of schedulers and clouds."""
 
+import json
 import pathlib
 import subprocess
 
@@ -11,16 +12,23 @@ JOIN = """
 import json, os, sys, jax
 from absl import flags
 from draw_jax.cli import app
-from draw_jax.devices import sharding
+from draw_jax.devices import processes
 app.define_process_flags()
 values = flags.FLAGS
 rest = values(sys.argv, known_only=True)[1:]
-sharding.start_processes(values.coordinator_address, values.num_processes, values.process_id)
+# They wait for each other for long: the machine may be busy.
+processes.join(values.coordinator_address, values.num_processes, values.process_id, 200)
 gpus = jax.config.read('jax_cuda_visible_devices')
 line = json.dumps([jax.process_index(), jax.process_count(), gpus, rest])
 # In one piece: another process writes to the same pipe.
 os.write(1, f'{line}\\n'.encode())
 """
+
+
+def joined(stdout: str) -> list[list]:
+  """What the processes of JOIN printed, sorted; Gloo speaks, too."""
+  lines = stdout.splitlines()
+  return sorted(json.loads(line) for line in lines if not line.startswith('[Gloo]'))
 
 
 def write_stub(path: pathlib.Path, text: str) -> None:

@@ -1,6 +1,5 @@
 """The script for SLURM, with stand-ins for its commands; and the style of all scripts."""
 
-import json
 import os
 import pathlib
 import shlex
@@ -9,7 +8,7 @@ import socket
 import sys
 
 import pytest
-from launch_support import JOIN, LAUNCH, run, write_stub
+from launch_support import JOIN, LAUNCH, joined, run, write_stub
 from training_support import ROOT, environment
 
 # Starts the processes that SLURM would, with the variables that it would set.
@@ -112,7 +111,7 @@ def test_slurm_processes_find_each_other(slurm):
   cluster = {'SLURM_JOB_ID': free_job(), 'STUB_HOSTS': 'localhost', 'tasks': 2, 'gpus': 2}
   done = slurm.submit('python', '-c', JOIN, *flags, **cluster)
   assert done.returncode == 0, done.stderr
-  found = sorted(json.loads(line) for line in done.stdout.splitlines())
+  found = joined(done.stdout)
   # Each its number, their count, the GPU it may see, and the flags as they were given.
   assert found == [[0, 2, '0', [*flags]], [1, 2, '1', [*flags]]]
 

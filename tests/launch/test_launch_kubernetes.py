@@ -1,6 +1,5 @@
 """The manifests for Kubernetes: their published schema, and that their parts fit together."""
 
-import json
 import pathlib
 import re
 import socket
@@ -10,7 +9,7 @@ import sys
 import kubernetes_validate
 import pytest
 import yaml
-from launch_support import JOIN, LAUNCH, run
+from launch_support import JOIN, LAUNCH, joined, run
 from training_support import ROOT, environment
 
 FOLDER = LAUNCH / 'kubernetes'
@@ -103,7 +102,7 @@ def test_processes_find_each_other():
     for process in processes:
       process.kill()
   assert [process.returncode for process in processes] == [0] * count, outputs
-  found = [json.loads(stdout)[:3] for stdout, _ in outputs]
+  found = [joined(stdout)[0][:3] for stdout, _ in outputs]
   assert found == [[index, count, 'all'] for index in range(count)]
   assert not any('Kubernetes' in stderr for _, stderr in outputs)
 

@@ -85,9 +85,12 @@ def test_tpu_dry_run(tpu):
 
   kind = ['--accelerator-type=v5litepod-16', '--version=v2-alpha-tpuv5-lite']
   assert shown('create', '--spot') == [[*vm, 'create', 'draw', *kind, '--spot', *flags]]
-  copy = [*vm, 'scp', f'{tpu.folder}/draw_jax.tar.gz', 'draw:draw_jax.tar.gz', '--worker=all']
-  pack, *others, last = shown('install')
-  assert pack[:3] == ['tar', '--create', '--gzip'] and [*copy, *flags] in others
+  make, pack, *others, last = shown('install')
+  folder = make[-1]
+  assert make == ['mkdir', '--mode=700', folder] and folder.startswith(f'{tpu.folder}/tmp.')
+  copy = [*vm, 'scp', f'{folder}/draw_jax.tar.gz', 'draw:draw_jax.tar.gz', '--worker=all']
+  assert pack[:4] == ['tar', '--create', '--gzip', f'--file={folder}/draw_jax.tar.gz']
+  assert [*copy, *flags] in others and ['rm', '--recursive', folder] in others
   assert last == ssh('all', f'{remote} install')
   start, log = shown('run', 'python', '-c', 'print("a b")')
   # Quoted once for this shell and once for that of the worker.
@@ -121,7 +124,7 @@ def test_tpu_slips(tpu, arguments):
 
 def test_tpu_workers(tpu):
   assert (tpu('log').returncode, tpu('install').returncode) == (127, 0)
-  assert not (tpu.folder / 'draw_jax.tar.gz').exists()
+  assert not list(tpu.folder.glob('tmp.*'))
   script = (ROOT / 'draw_jax' / 'train.py').read_text()
   assert tpu.read('draw_jax/draw_jax/train.py') == [script, script]
   assert all('jax[tpu]' in text and '--editable .[digits]' in text for text in tpu.read('uv'))

@@ -1,5 +1,6 @@
 """Two real processes that talk over the loopback interface."""
 
+import importlib.util
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from draw_jax.training import checkpoint, run_log
 LAUNCHER = support.ROOT / 'launch' / 'local_processes.py'
 # With a constant rate the compiled program is the same for any length.
 CONSTANT = '--config.optimizer.schedule=constant'
+WAIT = '--join_seconds=200'  # The machine may be busy.
 FLAGS = ('--config.train.num_steps=10', '--config.log.every_steps=1', CONSTANT)
 
 
@@ -21,19 +23,18 @@ def experiment(tmp_path_factory):
   return support.write_experiment(tmp_path_factory.mktemp('experiment'))
 
 
-def launch(command, num: int = 2, **more) -> subprocess.Popen:
+def launch(command, num: int = 2, more=()) -> subprocess.Popen:
   return subprocess.Popen(
-    [sys.executable, str(LAUNCHER), '-n', str(num), '--', *command],
+    [sys.executable, str(LAUNCHER), '-n', str(num), *more, '--', *command],
     env=support.environment(),
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
     text=True,
-    **more,
   )
 
 
 def test_same_losses_as_in_one_process(experiment, tmp_path):
-  process = launch(support.command(experiment, tmp_path / 'two', *FLAGS))
+  process = launch(support.command(experiment, tmp_path / 'two', WAIT, *FLAGS))
   output = process.communicate(timeout=300)[0]
   assert process.returncode == 0, output
   assert '[0] devices   2 x cpu, 2 process(es)' in output
@@ -52,7 +53,7 @@ def test_same_losses_as_in_one_process(experiment, tmp_path):
 
 
 def test_sigterm_stops_both_at_the_same_step(experiment, tmp_path):
-  flags = ('--config.train.num_steps=100000', CONSTANT)
+  flags = ('--config.train.num_steps=100000', CONSTANT, WAIT)
   process = launch(support.command(experiment, tmp_path, *flags))
   for line in process.stdout:
     if line.startswith('[0] step 20/'):
@@ -73,7 +74,52 @@ def test_failure_of_one_stops_the_other(tmp_path):
   process = launch([sys.executable, '-c', program])
   output = process.communicate(timeout=60)[0]
   assert process.returncode == 3
-  assert output == '[1] failing\n'
+  reason = 'local_processes: process 1 failed with code 3: the others are stopped\n'
+  assert output == '[1] failing\n' + reason
+
+
+def test_one_that_does_not_heed_sigterm_is_killed(monkeypatch, capsys):
+  spec = importlib.util.spec_from_file_location('local_processes', LAUNCHER)
+  launcher = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(launcher)
+  monkeypatch.setattr(launcher, '_GRACE', 0.1)
+  program = (
+    'import os, signal, sys, time\n'
+    'signal.signal(signal.SIGTERM, signal.SIG_IGN)\n'
+    'if "--process_id=1" in sys.argv: os.kill(os.getpid(), signal.SIGKILL)\n'
+    'time.sleep(100)'
+  )
+  handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+  try:
+    assert launcher._Run(2).run([sys.executable, '-c', program]) == 128 + signal.SIGKILL
+  finally:
+    for number, handler in handlers.items():
+      signal.signal(number, handler)
+  assert 'process 1 was ended by SIGKILL' in capsys.readouterr().out
+
+
+def test_restarts(tmp_path):
+  program = (
+    'import pathlib, sys\n'
+    'path = pathlib.Path(sys.argv[1], sys.argv[-1])\n'
+    'tried = path.exists() and len(path.read_text())\n'
+    'path.write_text("x" * (tried + 1))\n'
+    'sys.exit(5 if "--process_id=1" in sys.argv and tried < 2 else 0)'
+  )
+  command = [sys.executable, '-c', program, str(tmp_path)]
+  process = launch(command, more=['--restarts=1'])
+  output = process.communicate(timeout=60)[0]
+  assert process.returncode == 5
+  assert output.count('process 1 failed with code 5: the others are stopped') == 2
+  assert output.count('starting all processes again (1 of 1)') == 1
+  process = launch(command, more=['--restarts=1'])  # The third attempt succeeds.
+  assert (process.communicate(timeout=60)[0], process.returncode) == ('', 0)
+
+
+def test_a_slip_is_not_tried_again():
+  process = launch([sys.executable, '-c', 'import sys; sys.exit(2)'], more=['--restarts=3'])
+  assert 'starting' not in process.communicate(timeout=60)[0]
+  assert process.returncode == 2
 
 
 def test_a_reader_that_goes_stops_them():
