@@ -95,7 +95,7 @@ ROOMS = {
   'figures': {'models', 'data', 'training', 'pretrained', 'cli'},
   'sweeps': {'tasks', 'data', 'training', 'figures', 'cli'},
 }
-COMMANDS = {'train', 'evaluate', 'sample', 'export', 'prepare', 'sweep'}
+COMMANDS = {'train', 'evaluate', 'sample', 'export', 'prepare', 'sweep', 'page'}
 
 
 def imported(path: pathlib.Path) -> set[str]:

@@ -27,7 +27,7 @@ ROOT = support.ROOT
 README = (ROOT / 'README.md').read_text()
 
 # Each pattern is that of one test below, and every command fits one of them.
-PROGRAMS = 'train|evaluate|sample|figures|export|sweep'
+PROGRAMS = 'train|evaluate|sample|figures|export|sweep|page'
 TRAINED = rf'python (-m draw_jax\.({PROGRAMS})|launch/local_processes\.py) .+'
 PREPARED = r'python -m draw_jax\.prepare .+'
 SCRIPT = r'bash launch/(quickstart|test)\.sh'
@@ -49,6 +49,7 @@ TINY = CACHE + ''.join(
 SMALL = {
   'evaluate': CACHE,
   'export': CACHE,
+  'page': CACHE,
   'sample': f'{CACHE} --num=4',
   'figures': f'{CACHE} --num=1',
 }
@@ -247,6 +248,7 @@ def test_scripts(command, checkout, tmp_path):
     run = checkout / 'runs' / 'quickstart'
     assert json.loads((run / 'result.json').read_text())['step'] == STEPS
     assert is_there(run / 'bounds.json') and is_there(run / 'pictures') and not others
+    assert is_there(run / 'draw.html')
     assert extras == 'digits'  # no tools of the tests in the user's environment
   else:
     assert others == ['ruff check .', 'ruff format --check .', 'python -m pytest --numprocesses=2']

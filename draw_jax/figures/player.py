@@ -1,9 +1,7 @@
 """A web page that plays the drawing of many images side by side, all in one file."""
 
 import base64
-import importlib.resources
 import io
-import json
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +9,7 @@ from PIL import Image
 
 from draw_jax import files
 from draw_jax.attention import Window
-from draw_jax.figures import grid, windows
+from draw_jax.figures import grid, web
 
 
 class Section(NamedTuple):
@@ -30,10 +28,7 @@ class Section(NamedTuple):
 def html(title: str, sections: list[Section]) -> str:
   """The page as text: images, script and style are in it, and it asks for nothing else."""
   data = {'title': title, 'sections': [_section(section) for section in sections]}
-  # A '</script>' in a title must not end the element that holds the data.
-  text = json.dumps(data, separators=(',', ':')).replace('<', '\\u003c')
-  template = importlib.resources.files('draw_jax.figures').joinpath('player.html')
-  return template.read_text('utf-8').replace('/*DATA*/', text)
+  return web.fill('player.html', {'data': web.data(data)})
 
 
 def save(path, title: str, sections: list[Section]) -> None:
@@ -50,8 +45,8 @@ def _section(section: Section) -> dict:
     'height': height,
     'width': width,
     'frames': [_png(images[:, i].reshape(steps * height, width, -1)) for i in range(num)],
-    'write': _rectangles(section.write, section.write_size, height, width),
-    'read': _rectangles(section.read, section.read_size, height, width),
+    'write': _windows(section.write, section.write_size),
+    'read': _windows(section.read, section.read_size),
   }
   if section.targets is not None:
     result['targets'] = [_png(target) for target in np.asarray(section.targets)]
@@ -61,12 +56,12 @@ def _section(section: Section) -> dict:
   return result
 
 
-def _rectangles(window: Window | None, size: int, height: int, width: int):
-  """[n][T][5]: left, top, right, bottom and line width in pixels."""
+def _windows(window: Window | None, size: int) -> dict | None:
+  """N, and [n][T][4]: what `rectangle` in web/drawing.js takes of a window."""
   if window is None:
     return None
-  shown = np.stack(windows.rectangles(window, size, height, width), -1)
-  return shown.transpose(1, 0, 2).round(2).tolist()
+  fields = np.stack(window[:4], -1).astype(float)
+  return {'size': size, 'windows': fields.transpose(1, 0, 2).round(4).tolist()}
 
 
 def _png(image: np.ndarray) -> str:

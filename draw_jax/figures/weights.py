@@ -17,6 +17,7 @@ _PARAMS = (
   'canvas', 'encoder', 'decoder', 'posterior', 'write', 'read_window', 'write_window',
   'prior_statistics', 'mixing',
 )  # fmt: skip
+_DEPENDENT = {'prior_statistics', 'mixing'}
 
 
 def check(model: DRAW, params: Mapping[str, Any]) -> None:
@@ -40,13 +41,37 @@ def rounded(params: Mapping[str, Any]) -> dict[str, Any]:
   return half if fits else jax.tree.map(lambda a: np.asarray(a, np.float32), params)
 
 
+def heard_latents(params: Mapping[str, Any]) -> np.ndarray:
+  """Indices of the latents that something depends on.
+
+  The others are exactly as their prior, and the decoder does not hear them; where latents depend on
+  each other, there are none.
+  """
+  layer, units = params['posterior'], params['encoder']['h'].size
+  num = layer['bias'].size // 2
+  if _DEPENDENT & set(params):
+    return np.arange(num)
+  statistics = np.concatenate([layer['kernel'], layer['bias'][None]]).reshape(units + 1, 2, num)
+  told = (statistics != 0).any((0, 1))
+  return np.flatnonzero(told | (np.asarray(params['decoder']['kernel'])[:num] != 0).any(1))
+
+
+def take_latents(params: Mapping[str, Any], kept: np.ndarray) -> dict[str, Any]:
+  """Parameters with the latents of these indices alone."""
+  layer, decoder = params['posterior'], params['decoder']
+  num = layer['bias'].size // 2
+  both, rows = np.concatenate([kept, num + kept]), decoder['kernel']
+  heard = np.concatenate([rows[kept], rows[num:]])
+  posterior = {name: array[..., both] for name, array in layer.items()}
+  return {**params, 'posterior': posterior, 'decoder': {**decoder, 'kernel': heard}}
+
+
 def describe(model: DRAW, params: Mapping[str, Any]) -> dict[str, Any]:
   """The network for the engine, from parameters that `rounded` gave; for JSON.
 
   Keys are those that `Network` in engine.js has as fields. The bytes of the tensors, little endian,
   stand one behind the other in `weights`, in base64.
   """
-  check(model, params)
   height, width, channels = model.image_shape
   tensors = file_format.by_name(params)
   (dtype,) = {tensor.dtype.name for tensor in tensors.values()}

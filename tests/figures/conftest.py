@@ -1,5 +1,6 @@
-"""A workdir of a tiny run on color images that are not square."""
+"""A workdir of a tiny run on color images that are not square; a browser."""
 
+import browser_support
 import numpy as np
 import pytest
 
@@ -20,3 +21,19 @@ def workdir(tmp_path_factory):
   config.log.every_steps = 1
   loop.train(config.lock(), str(folder / 'run'))
   return folder / 'run'
+
+
+@pytest.fixture(scope='session')
+def chromium(tmp_path_factory):
+  if browser_support.PROGRAM is None:
+    pytest.skip('there is no Chromium on the PATH')
+  with browser_support.Browser(tmp_path_factory.mktemp('profile')) as running:
+    yield running
+
+
+@pytest.fixture
+def browser(chromium):
+  """The one browser of all tests, which has no complaints yet."""
+  chromium.problems.clear()
+  chromium.requests.clear()
+  return chromium
