@@ -155,5 +155,5 @@ def test_a_network_that_the_engine_does_not_know_is_one_message():
   params = random_params(model)
   with pytest.raises(UserError, match='not known to the web page: prior'):
     weights.check(model, {**params, 'prior': params['write']})
-  with pytest.raises(UserError, match=r'model.output=discretized_logistic is not known to the web page'):
+  with pytest.raises(UserError, match='output=discretized_logistic is not known to the web page'):
     weights.check(build(output='discretized_logistic'), params)
