@@ -4,6 +4,9 @@ import importlib.metadata
 import os
 from typing import TYPE_CHECKING
 
+from draw_jax import start_up  # noqa: F401  Before all that takes time.
+
+# isort: split
 from draw_jax import attention, distributions
 from draw_jax.models.draw import DRAW, Terms, Trace
 from draw_jax.models.initialization import PAPER, Initialization

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and folders that may be closed to us."""
+"""Files that appear whole or not at all, here or remote; and folders that may be closed to us."""
 
 import contextlib
 import errno
@@ -7,7 +7,60 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 
-from draw_jax.errors import UserError
+from etils import epath
+
+from draw_jax.errors import UserError, first_line
+
+# What begins a remote path, and the package that reads and writes there. Orbax writes checkpoints
+# to this machine and to buckets of Google alone.
+_REMOTE = {'gs': 'gcsfs'}
+
+
+def place(path: str | os.PathLike) -> pathlib.Path:
+  """A path on this machine, or one such as gs://BUCKET/FOLDER with the same methods."""
+  scheme, colon, _ = os.fspath(path).partition('://')
+  if not colon:
+    return pathlib.Path(path)
+  if scheme not in _REMOTE:
+    raise UserError(f'{path} is not known: give a folder, or one that begins with gs://.')
+  return epath.Path(path)
+
+
+def is_remote(path: str | os.PathLike) -> bool:
+  return '://' in os.fspath(path)
+
+
+def absolute(path: str | os.PathLike) -> pathlib.Path:
+  """The place, whatever the current folder."""
+  return place(path) if is_remote(path) else pathlib.Path(path).absolute()
+
+
+def name(path: str | os.PathLike) -> str:
+  """That of a folder, also if it is given as '.'."""
+  return (place(path) if is_remote(path) else pathlib.Path(path).resolve()).name
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+  """Replaces what a file holds; what stands elsewhere appears whole by itself."""
+  if is_remote(path):
+    path.write_text(text)
+    return
+  partial = path.with_suffix('.tmp')
+  partial.write_text(text)
+  partial.replace(path)
+
+
+@contextlib.contextmanager
+def reaching(path: str | os.PathLike) -> Iterator[None]:
+  """Tells in one line what keeps us from a remote place, whichever library it comes from."""
+  try:
+    yield
+  except Exception as error:
+    if isinstance(error, UserError) or not is_remote(path):
+      raise
+    package = _REMOTE[os.fspath(path).partition('://')[0]]
+    todo = f' It takes the package {package}.' if isinstance(error, ImportError) else ''
+    raise UserError(f'cannot use {path}: {first_line(error)}{todo}') from error
 
 
 @contextlib.contextmanager
@@ -54,9 +107,10 @@ def make_folder(path) -> None:
 
 def is_there(path) -> bool:
   """Whether a file or folder exists; refuses where that cannot be seen."""
-  path = pathlib.Path(path)
+  path = place(path)
   try:
-    return path.exists()
+    with reaching(path):
+      return path.exists()
   except OSError as error:  # such as a folder of someone else
     raise UserError(f'cannot look into {path.parent}: {error.strerror}.') from error
 

@@ -25,7 +25,9 @@ from collections.abc import Sequence
 from absl import flags
 from ml_collections import config_flags
 
+from draw_jax import files
 from draw_jax.cli import app, config_errors, config_flag
+from draw_jax.errors import UserError
 from draw_jax.sweeps import local, report
 
 _CONFIG = config_flag.define(
@@ -42,6 +44,8 @@ _words: list[str] = []
 
 
 def main() -> int:
+  if files.is_remote(_WORKDIR.value):
+    raise UserError(f'--workdir={_WORKDIR.value}: the folder of a sweep must be on this machine.')
   config = flags.FLAGS[_CONFIG.name]
   runs = local.make(
     config_flags.get_config_filename(config),

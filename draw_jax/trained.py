@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from draw_jax import config as config_lib
-from draw_jax import data
+from draw_jax import data, files
 from draw_jax.errors import UserError, first_line
 from draw_jax.pretrained import file_format
 from draw_jax.tasks import base, registry
@@ -167,7 +167,7 @@ def from_workdir(
     ) from error
   progress = saved.progress
   return TrainedModel(
-    name=pathlib.Path(workdir).resolve().name,
+    name=files.name(workdir),
     config=saved.config,
     params=saved.params,
     step=saved.step,
@@ -178,7 +178,7 @@ def from_workdir(
     num_classes=progress['num_classes'],
     binarization=progress['binarization'],
     num_train=progress.get('num_train'),
-    workdir=pathlib.Path(workdir),
+    workdir=files.place(workdir),
   )
 
 

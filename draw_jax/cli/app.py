@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import os
-import pathlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -12,17 +11,22 @@ from typing import NoReturn
 import jax
 from absl import app, flags, logging
 
-from draw_jax.cli import usage
+from draw_jax import files
+from draw_jax.cli import streams, usage
 from draw_jax.devices import cores, processes
-from draw_jax.errors import UserError
+from draw_jax.errors import UserError, first_line
 
-_CACHE = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser() / 'draw_jax'
+# Where there is no home folder, ~ stays as it is.
+_CACHE = os.path.join(
+  os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'draw_jax'
+)
 
-# Flags whose values are files or folders.
+# Flags whose values are files or folders, and those of them that may be remote.
 _PATHS = ('workdir', 'model', 'output', 'data_dir', 'manual_dir', 'image', 'preview', 'compare')
+_REMOTE = ('workdir', 'data_dir', 'compare')
 
 _COMPILATION_CACHE = flags.DEFINE_string(
-  'compilation_cache', str(_CACHE / 'xla'), "Folder for compiled programs; '' for none."
+  'compilation_cache', os.path.join(_CACHE, 'xla'), "Folder for compiled programs; '' for none."
 )
 
 
@@ -54,17 +58,17 @@ def run(
     return
 
   def guarded(argv: Sequence[str]) -> int | None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `draw_jax` left it for the start-up
+      signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
       if len(argv) > 1:
         raise UserError(f'unknown argument {argv[1]!r}: options begin with --.')
       _expand_paths()
       if not flags.FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
-      if _COMPILATION_CACHE.value:
-        folder = os.path.expanduser(_COMPILATION_CACHE.value)
-        jax.config.update('jax_compilation_cache_dir', folder)
-        jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-      return main()
+        streams.quiet_libraries()
+      _use_compilation_cache()
+      return _work(main)
     except UserError as error:
       processes.fail(error)
       return _refuse(sys.argv, error)
@@ -76,7 +80,45 @@ def run(
       processes.fail(error)
       raise
 
-  app.run(guarded, flags_parser=parse_flags)
+  def lasting(argv: Sequence[str]) -> int | None:
+    with streams.lasting() as out:
+      code = guarded(argv)
+      out.flush()
+      if reason := streams.lost(out):
+        print(f'error: cannot write to the standard output: {reason}.', file=sys.stderr)
+        code = code or 2
+    return code
+
+  streams.open_closed()
+  app.run(lasting, flags_parser=parse_flags)
+
+
+def _work(main: Callable[[], int | None]) -> int | None:
+  try:
+    return main()
+  except RuntimeError as error:
+    if 'nable to initialize backend' not in str(error):
+      raise
+    given = os.environ.get('JAX_PLATFORMS')
+    raise UserError(
+      f'JAX_PLATFORMS={given}: {first_line(error)} Leave JAX_PLATFORMS out, or set it to cpu.'
+    ) from error
+
+
+def _use_compilation_cache() -> None:
+  """Keeps compiled programs, if there is a folder for it that can be written to."""
+  folder = os.path.expanduser(_COMPILATION_CACHE.value)
+  if not folder or folder.startswith('~'):
+    return
+  try:
+    if not files.is_remote(folder):
+      files.make_folder(folder)
+  except UserError as error:
+    if flags.FLAGS['compilation_cache'].present:
+      raise UserError(f'--compilation_cache={folder}: {error}') from error
+    return
+  jax.config.update('jax_compilation_cache_dir', folder)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
 
 
 def _expand_paths() -> None:
@@ -85,6 +127,10 @@ def _expand_paths() -> None:
     values = flag.value if isinstance(flag.value, list) else [flag.value]
     if '' in values:  # such as a variable of the shell that is not set
       raise UserError(f'--{flag.name}= is empty: give a path, or leave it out.')
+    for value in filter(files.is_remote, filter(None, values)):
+      if flag.name not in _REMOTE:
+        raise UserError(f'--{flag.name}={value} must be on this machine: copy it there afterwards.')
+      files.place(value)  # refuses what it does not know
     values = [value and os.path.expanduser(value) for value in values]
     flag.value = values if isinstance(flag.value, list) else values[0]
 

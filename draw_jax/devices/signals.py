@@ -20,6 +20,8 @@ class Stop:
     self._several = jax.process_count() > 1
     # Of several processes, JAX itself watches for SIGTERM and agrees on a step.
     watched = (signal.SIGINT,) if self._several else (signal.SIGINT, signal.SIGTERM)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+      watched = (*watched, signal.SIGHUP)
     self._before = {number: signal.signal(number, self._caught) for number in watched}
 
   def _caught(self, number: int, frame) -> None:

@@ -96,7 +96,7 @@ def make_curves(trained: TrainedModel, options: FigureOptions) -> None:
       'file of its model that has one.'
     )
   rows = {trained.name: trained.curve}
-  for workdir in map(pathlib.Path, options.compare):
+  for workdir in map(files.place, options.compare):
     found = run_log.read(workdir)
     if not found:
       raise UserError(f'{workdir / "metrics.jsonl"} is not there or has no rows yet.')
@@ -110,7 +110,7 @@ def make_curves(trained: TrainedModel, options: FigureOptions) -> None:
         f'{workdir} was trained on {there[0]} with binarization {there[1]}, {trained.name} on '
         f'{here[0]} with {here[1]}: their costs do not compare.'
       )
-    rows[_unused(workdir.resolve().name, rows)] = found
+    rows[_unused(files.name(workdir), rows)] = found
   page.save(curves.curves(rows, metric, label), options.output / 'curves')
 
 

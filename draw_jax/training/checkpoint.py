@@ -189,7 +189,7 @@ def load(workdir: str | os.PathLike, which: str | int = 'best', *, ema: bool = T
     which: 'best' on validation, 'latest', or a step.
     ema: the moving average of the parameters, or the parameters themselves.
   """
-  workdir = pathlib.Path(workdir).absolute()
+  workdir = files.absolute(workdir)
   workdir_lib.check_is_run(workdir)
   if not workdir_lib.saved_steps(workdir):
     raise UserError(f'{workdir} has no checkpoint yet: let draw_jax.train run until it saves one.')

@@ -18,6 +18,7 @@ from orbax.checkpoint import v1 as ocp
 
 from draw_jax import renamed
 from draw_jax.errors import first_line
+from draw_jax.pretrained import file_format
 
 _PARTS = {'params', 'ema', 'rest'}
 _SAYS = 'metadata'  # the checksum of what is not in an array
@@ -35,11 +36,12 @@ class Record(NamedTuple):
 def to_save(parts: Mapping[str, Any], progress: dict, metrics: dict | None) -> dict[str, Any]:
   """What goes with the arrays and the metrics of a checkpoint; `record` reads it."""
   checksums = {name: checksum(part) for name, part in parts.items()}
+  forms = _forms(jax.tree.map(without_key_type, parts))
   # As they will be read: JSON has no tuples.
   progress, metrics = json.loads(json.dumps([progress, metrics]))
   return {
     'progress': progress,
-    'checksums': {**checksums, _SAYS: _checksum_of_json(progress, metrics, checksums)},
+    'checksums': {**checksums, _SAYS: _checksum_of_json(progress, metrics, checksums, forms)},
   }
 
 
@@ -55,7 +57,8 @@ def record(path: pathlib.Path) -> Record:
     raise ValueError('its checksums are not those of its parts')
   if _SAYS in checksums:
     arrays = {name: checksums[name] for name in _PARTS}
-    if _checksum_of_json(progress, metrics, arrays) != checksums[_SAYS]:
+    said = _checksum_of_json(progress, metrics, arrays, _forms(about.metadata))
+    if said != checksums[_SAYS]:
       raise ValueError('the checksum of its metadata is wrong')
   progress = renamed.record(progress)
   if progress.get('best'):
@@ -95,9 +98,21 @@ def put_aside(path: pathlib.Path) -> None:
   """Moves a checkpoint out of the way of those to come."""
   aside = path.parent.parent / 'damaged'
   aside.mkdir(exist_ok=True)
+  # In a bucket a folder is there if something is in it.
+  (aside / 'about.txt').write_text('Checkpoints that could not be read.\n')
   names = (aside / (path.name + (f'.{i}' if i else '')) for i in range(1000))
   path.rename(next(name for name in names if not name.exists()))
 
 
-def _checksum_of_json(progress, metrics, checksums: Mapping[str, int]) -> int:
-  return zlib.crc32(json.dumps([progress, metrics, checksums], sort_keys=True).encode())
+def _forms(parts: Mapping[str, Any]) -> list[str]:
+  """Name, type and shape of each array."""
+  named = {part: file_format.by_name(parts[part]) for part in _PARTS}
+  return sorted(
+    f'{part}/{name} {array.dtype} {list(array.shape)}'
+    for part, arrays in named.items()
+    for name, array in arrays.items()
+  )
+
+
+def _checksum_of_json(*values: Any) -> int:
+  return zlib.crc32(json.dumps(values, sort_keys=True).encode())

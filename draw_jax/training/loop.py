@@ -54,6 +54,8 @@ def train(
   """
   config_lib.validate(config)
   processes.agree({'workdir': str(workdir), **config_lib.values(config, 'config.')})
+  if profile and files.is_remote(workdir):
+    raise UserError(f'--profile writes to this machine alone: give a local folder, not {workdir}.')
   dataset = data.open_dataset(data_dir=data_dir, **config.data)
   config_lib.validate_for(config, dataset.image_shape, jax.device_count())
   dataset.num_examples(config.eval.split)  # Refuses a split that is not there.
@@ -68,7 +70,7 @@ def _train(config, workdir: str, dataset, profile: tuple[int, int] | None) -> Re
   changed = workdir_lib.claim(workdir, config)
   stop = Stop()
   try:
-    trainer = _Trainer(config, pathlib.Path(workdir), dataset, stop, profile)
+    trainer = _Trainer(config, files.place(workdir), dataset, stop, profile)
     if trainer.first:
       lines = summary.beginning(config, trainer.plan, dataset, trainer.setup, trainer.like, changed)
       print(lines, flush=True)
@@ -293,6 +295,7 @@ class _Trainer:
       'binarization': self.dataset.binarization,
       'num_train': self.dataset.num_examples('train'),
     }
+    self.log.save()
     self.checkpoints.save(state, progress, numbers, rank)
 
   def _evaluate(self, params, step: int, glimpses: int) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """The record of a run: metrics.jsonl, TensorBoard files, and what the terminal shows."""
 
 import contextlib
+import io
 import json
 import pathlib
 import sys
@@ -8,10 +9,10 @@ import time
 from collections.abc import Mapping
 
 import numpy as np
-import tensorboardX
 import tqdm
 
 from draw_jax import files, renamed
+from draw_jax.training import events
 from draw_jax.training.phases import Plan
 
 # What the time of a whole run is estimated from, at the least.
@@ -51,17 +52,21 @@ class RunLog:
 
   def __init__(self, workdir: str | pathlib.Path, step: int):
     """Opens the record to go on after a step; later rows are of a past that is undone."""
-    workdir = pathlib.Path(workdir)
+    workdir = files.place(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    path = workdir / 'metrics.jsonl'
-    _keep_until(path, step)
-    self._file = path.open('a')
-    self._board = tensorboardX.SummaryWriter(
-      str(workdir / 'tensorboard'), purge_step=step + 1 if step else None
-    )
+    self._path = workdir / 'metrics.jsonl'
+    kept = _keep_until(self._path, step)
+    if files.is_remote(workdir):
+      self._file = io.StringIO()
+      self._file.write(kept)
+    else:
+      self._file = self._path.open('a')
+    self._events = events.EventFile(workdir / 'tensorboard')
+    self._board = self._events.writer(purge_step=step + 1 if step else None)
 
   def row(self, split: str, step: int, numbers: Mapping[str, float]) -> None:
-    """Writes one row, so that it outlives this process."""
+    """Writes one row, so that it outlives this process; to a remote workdir `save` does it."""
+    self._events.check()
     self._file.write(json.dumps({'split': split, 'step': step, **numbers}) + '\n')
     self._file.flush()
     for name, value in numbers.items():
@@ -76,22 +81,33 @@ class RunLog:
       self._board.add_images(name, framed, step, dataformats='NHWC')
     self._board.flush()
 
+  def save(self) -> None:
+    """Sends the rows to a remote workdir, whose files can only be written as a whole.
+
+    Before each checkpoint: a run that goes on from there lacks none.
+    """
+    if files.is_remote(self._path):
+      with files.reaching(self._path):
+        self._path.write_text(self._file.getvalue())
+
   def close(self) -> None:
     """Writes what is left."""
+    if not self._file.closed:
+      self.save()
     self._file.close()
     self._board.close()
 
 
 def read(workdir: str | pathlib.Path) -> list[dict]:
   """The rows of a run's metrics.jsonl."""
-  path = pathlib.Path(workdir) / 'metrics.jsonl'
+  path = files.place(workdir) / 'metrics.jsonl'
   return _rows(path) if files.is_there(path) else []
 
 
 def _rows(path: pathlib.Path) -> list[dict]:
   """Whole rows; one is cut off where a run was killed while writing it, or has lost its text."""
   rows = []
-  for line in path.read_text(errors='replace').splitlines(keepends=True):
+  for line in path.read_bytes().decode(errors='replace').splitlines(keepends=True):
     with contextlib.suppress(ValueError):
       row = json.loads(line)
       # Without its end a row may have lost digits and still be JSON.
@@ -100,13 +116,13 @@ def _rows(path: pathlib.Path) -> list[dict]:
   return rows
 
 
-def _keep_until(path: pathlib.Path, step: int) -> None:
+def _keep_until(path: pathlib.Path, step: int) -> str:
+  """Removes later rows, and gives what is left."""
   if not path.exists():
-    return
-  kept = [json.dumps(row) + '\n' for row in _rows(path) if row['step'] <= step]
-  partial = path.with_suffix('.tmp')
-  partial.write_text(''.join(kept))
-  partial.replace(path)
+    return ''
+  kept = ''.join(json.dumps(row) + '\n' for row in _rows(path) if row['step'] <= step)
+  files.write_text(path, kept)
+  return kept
 
 
 class Clock:

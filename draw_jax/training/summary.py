@@ -6,6 +6,7 @@ import signal
 
 import jax
 
+from draw_jax import files
 from draw_jax.tasks.base import Task
 
 
@@ -61,7 +62,8 @@ def end(result, workdir: str, task: Task, binarization: str, split: str) -> str:
       'the same command goes on from there'
     )
   else:
-    output = f'--output={workdir}/{task.shown_by}'
+    folder = task.shown_by if files.is_remote(workdir) else f'{workdir}/{task.shown_by}'
+    output = f'--output={folder}'
     lines.append(f'evaluate  {_command("evaluate", f"--workdir={workdir}")}')
     lines.append(f'{task.shown_by:<9} {_command(task.shown_by, f"--workdir={workdir}", output)}')
   return '\n'.join(lines)

@@ -22,6 +22,7 @@ from draw_jax import files
 from draw_jax.errors import UserError, first_line
 
 _CONFIG, _RESULT, _CHECKPOINTS = 'config.json', 'result.json', 'checkpoints'
+_WHOLE = 'commit_success.txt'  # with which Orbax marks a checkpoint that it has written
 _CHECKSUM = 'checksum'  # of all other fields of a file
 # What must stay as it is for a run to be continued, but for what matters
 # only before its first step, or only to how gradients are computed.
@@ -36,13 +37,16 @@ _FREE = ('model.initialization.', 'model.remat', 'model.dtype', 'model.window_li
 def alone(workdir: str | os.PathLike) -> Iterator[None]:
   """Keeps every other training out of a workdir until the block ends.
 
-  Where the file system has no locks for folders, as NFS, it does nothing: a lock that
+  Where the file system has no locks for folders, as NFS and gs://, it does nothing: a lock that
   outlived a machine that died would keep out the run that goes on from there.
   """
   if jax.process_index():  # Process 0 holds it for all of its run.
     yield
     return
   _make_folder(workdir)
+  if files.is_remote(workdir):
+    yield
+    return
   try:
     folder = os.open(workdir, os.O_RDONLY)
   except OSError as error:  # such as a folder of someone else
@@ -70,7 +74,7 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
   Returns:
     The fields that differ from the last start in this workdir, (old, new).
   """
-  path = pathlib.Path(workdir) / _CONFIG
+  path = files.place(workdir) / _CONFIG
   changed = {}
   if files.is_there(path) and saved_steps(workdir):
     changed = config_lib.differences(read_config(path.parent), config)
@@ -87,8 +91,9 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
   if jax.process_index() == 0:
     _make_folder(workdir)
     try:
-      path.with_name(_RESULT).unlink(missing_ok=True)
-      _write(path, config.to_dict())
+      with files.reaching(workdir):
+        path.with_name(_RESULT).unlink(missing_ok=True)
+        _write(path, config.to_dict())
     except OSError as error:
       raise _not_writable(workdir, error) from error
   return changed
@@ -96,12 +101,12 @@ def claim(workdir: str | os.PathLike, config) -> dict[str, tuple]:
 
 def end(workdir: str | os.PathLike, result: dict) -> None:
   """Writes into a workdir how its run ended, once all that it saved is on disk."""
-  _write(pathlib.Path(workdir) / _RESULT, result)
+  _write(files.place(workdir) / _RESULT, result)
 
 
 def read_end(workdir: str | os.PathLike, config) -> dict | None:
   """What `end` wrote; None if the run of this config has not ended, or cannot be read."""
-  path = pathlib.Path(workdir) / _CONFIG
+  path = files.place(workdir) / _CONFIG
   try:
     if not files.is_there(path) or config_lib.differences(read_config(workdir), config):
       return None
@@ -113,7 +118,7 @@ def read_end(workdir: str | os.PathLike, config) -> dict | None:
 
 def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:
   """The config of the run in a workdir."""
-  path = pathlib.Path(workdir) / _CONFIG
+  path = files.place(workdir) / _CONFIG
   try:
     return config_lib.from_json(json.dumps(_read(path)))
   except UserError:
@@ -127,28 +132,31 @@ def read_config(workdir: str | os.PathLike) -> config_dict.ConfigDict:
 
 def check_is_run(workdir: str | os.PathLike) -> None:
   """Raises a `UserError` unless a run has begun in a workdir."""
-  workdir = pathlib.Path(workdir)
+  workdir = files.place(workdir)
   if not files.is_there(workdir / _CONFIG):
-    what = 'holds no training run' if workdir.is_dir() else 'does not exist'
+    what = 'holds no training run' if files.place(workdir).is_dir() else 'does not exist'
     raise UserError(f'{workdir} {what}: give the --workdir of draw_jax.train.')
 
 
 def checkpoints_folder(workdir: str | os.PathLike) -> pathlib.Path:
   """Where the checkpoints of a workdir are, each in a folder named after its step."""
-  return pathlib.Path(workdir).absolute() / _CHECKPOINTS
+  return files.absolute(workdir) / _CHECKPOINTS
 
 
 def saved_steps(workdir: str | os.PathLike) -> list[int]:
   """Steps of the finished checkpoints; one being written has a longer name."""
   folder = checkpoints_folder(workdir)
-  return (
-    sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
-  )
+  with files.reaching(workdir):
+    found = [path for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
+    if files.is_remote(folder):  # A folder of a bucket has its name at once.
+      found = [path for path in found if (path / _WHOLE).exists()]
+  return sorted(int(path.name) for path in found)
 
 
 def _make_folder(workdir: str | os.PathLike) -> None:
   try:
-    pathlib.Path(workdir).mkdir(parents=True, exist_ok=True)
+    with files.reaching(workdir):
+      files.place(workdir).mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise _not_writable(workdir, error) from error
 
@@ -159,9 +167,7 @@ def _not_writable(workdir: str | os.PathLike, error: OSError) -> UserError:
 
 def _write(path: pathlib.Path, fields: Mapping[str, Any]) -> None:
   fields = {**fields, _CHECKSUM: _checksum(fields)}
-  partial = path.with_suffix('.tmp')
-  partial.write_text(json.dumps(fields, indent=2) + '\n')
-  partial.replace(path)
+  files.write_text(path, json.dumps(fields, indent=2) + '\n')
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:

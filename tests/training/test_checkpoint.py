@@ -376,7 +376,9 @@ import resource, sys
 sys.path.insert(0, sys.argv[2])
 import test_checkpoint as t
 from draw_jax.training import checkpoint
+from draw_jax.cli import streams
 from draw_jax.errors import UserError
+streams.quiet_libraries()
 checkpoints = checkpoint.Checkpoints(sys.argv[1], keep_latest=2, keep_best=1)
 resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
 try:
@@ -399,6 +401,7 @@ def test_disk_full(workdir):
   )
   assert 'UserError no space to save a checkpoint' in done.stdout, done.stderr
   assert 'the one of step 5 is intact' in done.stdout
+  assert 'Traceback' not in done.stderr and 'ERROR' not in done.stderr, done.stderr
   assert_same(restore(workdir)[0], make_state(5))
   assert files.is_full(OSError(errno.ENOSPC, 'x'))
 

@@ -226,6 +226,21 @@ def test_a_signal_in_the_last_evaluation_finds_a_run_that_is_done(config, tmp_pa
   assert (result.step, result.signal) == (4, None)
 
 
+def test_a_terminal_that_is_closed_saves(config, tmp_path, monkeypatch):
+  evaluate = Evaluator.metrics
+
+  def hung_up(self, *args):
+    signal.raise_signal(signal.SIGHUP)
+    return evaluate(self, *args)
+
+  monkeypatch.setattr(Evaluator, 'metrics', hung_up)
+  before = signal.getsignal(signal.SIGHUP)
+  result = loop.train(config, tmp_path)
+  assert (result.step, result.signal) == (19, signal.SIGHUP)
+  assert trained_lib.from_workdir(tmp_path, 'latest').step == 19
+  assert signal.getsignal(signal.SIGHUP) is before
+
+
 def test_the_best_of_equals_is_the_one_that_is_kept(config, tmp_path, monkeypatch):
   monkeypatch.setattr(Evaluator, 'metrics', lambda *_: {'bound': 5.0})
   config.train.num_steps = 40

@@ -12,6 +12,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from jax.experimental import multihost_utils
 
+from draw_jax import files
 from draw_jax.data import sources
 from draw_jax.data.builders.published import PublishedBuilder
 from draw_jax.errors import UserError
@@ -35,9 +36,12 @@ def prepare(
   Returns:
     The builder, ready to be read.
   """
+  folder = data_dir or tfds.core.constants.DATA_DIR
+  if folder.startswith('~') and os.path.expanduser(folder) == folder:
+    raise UserError('there is no home folder for datasets: give --data_dir, or set TFDS_DATA_DIR.')
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()
-  with _errors_only(), _disk_errors(data_dir or tfds.core.constants.DATA_DIR):
+  with _errors_only(), files.reaching(folder), _disk_errors(folder):
     builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
     if not builder.is_prepared():
       try:
@@ -121,7 +125,7 @@ def _disk_errors(data_dir: str):
     cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
     if cause.errno is None:
       raise
-    if cause.filename is not None:
+    if cause.filename is not None and not files.is_remote(data_dir):
       folder, path = (pathlib.Path(p).expanduser().absolute() for p in (data_dir, cause.filename))
       # A published file, say; the parents of a new folder are made with it.
       if not path.is_relative_to(folder) and not folder.is_relative_to(path):
