@@ -32,7 +32,7 @@ def starts(trained: TrainedModel, num: int, seed: int) -> Starts:
   """Images that the model may not have been trained on; of digits one of each."""
   if trained.config.data.name not in _DIGITS or trained.image_shape != (28, 28, 1):
     images = trained.held_out_images(num, seed)
-    return Starts(f'Images of {trained.config.data.name}', images)
+    return Starts('Images of the data', images)
   binarization = 'threshold' if _is_binary(trained) else 'none'
   digits = data.open_dataset('mnist_5k', binarization=binarization)
   batch = next(digits.train_batches(digits.num_examples('test'), seed=seed, split='test'))
@@ -104,7 +104,7 @@ def _validation(trained: TrainedModel) -> tuple[float, str] | None:
     return None
   mean, split = float(trained.metrics[metric]), trained.config.eval.split
   label = (
-    f'Red: the mean of {trained.config.data.name}, split {split}, {mean:.1f} nats at step '
+    f'Red: the mean of split {split} of {trained.config.data.name}, {mean:.1f} nats at step '
     f'{trained.step:,} of training, by one draw of each image with T {trained.glimpses}.'
   )
   return mean, label

@@ -78,7 +78,7 @@ def test_latents_that_carry_nothing_are_left_out(mnist, page):
 
 def test_the_mean_is_that_of_validation_or_of_nothing(mnist, page):
   assert model_in(page)['meanBound'] == mnist.provenance['validation']['metrics']['bound']
-  assert 'the mean of binarized_mnist, split valid, 81.0 nats' in page.read_text()
+  assert 'the mean of split valid of binarized_mnist, 81.0 nats' in page.read_text()
   alone = mnist.with_latents(3)  # Nobody has evaluated that one.
   text = live.html(alone, None)
   assert 'no validation result' in text and '"meanBound":null' in text
@@ -87,7 +87,7 @@ def test_the_mean_is_that_of_validation_or_of_nothing(mnist, page):
 def test_color_has_no_pad(workdir):
   run = trained.find(str(workdir), None, 'latest')
   images = live.starts(run, 3, 0)
-  assert images.images.shape == (3, 10, 14, 3) and images.label == 'Images of images'
+  assert images.images.shape == (3, 10, 14, 3) and images.label == 'Images of the data'
   text = live.html(run, images)
   assert 'class="live choice"' in text and '>Reconstruct<' in text
   assert 'cross-entropy' in text

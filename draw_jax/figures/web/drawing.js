@@ -73,12 +73,13 @@ const Drawing = (() => {
   function bars(canvas, values, steps, t, highest) {
     const style = getComputedStyle(document.documentElement);
     const context = canvas.getContext('2d'), bar = canvas.width / steps;
+    const width = Math.max(1, Math.min(.8 * bar, canvas.height));
     context.clearRect(0, 0, canvas.width, canvas.height);
     values.forEach((value, k) => {
       const height = Math.max(1, canvas.height * value / highest);
       const color = k === t ? '--now' : k < t ? '--ink' : '--faint';
       context.fillStyle = style.getPropertyValue(color);
-      context.fillRect(k * bar, canvas.height - height, Math.max(1, .8 * bar), height);
+      context.fillRect((k + .5) * bar - width / 2, canvas.height - height, width, height);
     });
   }
 

@@ -167,7 +167,7 @@ class DrawView extends View {
 }
 
 function verdict(more, t, glimpses) {
-  if (t < glimpses - 1) return 'Still drawing.';
+  if (t < glimpses - 1) return `After ${t + 1} of ${glimpses} glimpses.`;
   if (Math.abs(more) < .05) return 'Just as surprising as the mean.';
   return `${Math.abs(more).toFixed(1)} nats ${more > 0 ? 'more' : 'less'} surprising than the mean.`;
 }
