@@ -107,6 +107,11 @@ def _bernoulli_from_mean(mean: jax.Array) -> jax.Array:
   return jnp.log(mean) - jnp.log1p(-mean)
 
 
+def bernoulli_entropy(x: Float[Array, '*b']) -> Float[Array, '*b']:
+  """What minus `bernoulli_log_prob` of intensities x in [0, 1] cannot go below, in nats."""
+  return jax.scipy.special.entr(x) + jax.scipy.special.entr(1 - x)
+
+
 class Output(NamedTuple):
   """D(X | c_T), Section 2.2: what the final canvas [..., H, W, M] says about an image.
 

@@ -28,10 +28,14 @@ class Dataset:
     image_shape: (H, W, C).
     splits: the names of the splits that are there.
     notes: what the user's own images were found to be.
+    resized: whether images of another size were resized, so that results are about resized ones.
   """
 
-  def __init__(self, spec: Spec, sources: dict[str, Source], binarization: str):
+  def __init__(
+    self, spec: Spec, sources: dict[str, Source], binarization: str, *, resized: bool = False
+  ):
     self.name = spec.name
+    self.resized = resized
     self.binarization = binarization
     classes = spec.num_classes
     self.num_classes = classes(sources) if callable(classes) else classes

@@ -276,5 +276,6 @@ SPEC = Spec(
   load=load,
   binarizations=('none', 'threshold', 'dynamic'),
   num_classes=_num_classes,
+  resized=lambda options: options.image_size is not None,
   options=ImagesOptions,
 )

@@ -114,4 +114,5 @@ def open_dataset(
   if wrong := [key for key in given if name not in takers(key)]:
     others = ' and '.join(repr(other) for other in takers(wrong[0])) or 'none'
     raise UserError(f'{name} takes no {", ".join(wrong)}: only the dataset {others} does')
-  return Dataset(spec, spec.load(data_dir, spec.options and spec.options(**given)), binarization)
+  chosen = spec.options and spec.options(**given)
+  return Dataset(spec, spec.load(data_dir, chosen), binarization, resized=spec.resized(chosen))

@@ -22,6 +22,7 @@ class Spec:
     num_classes: of the labels, or what tells it of the splits; None if there are none.
     transform: makes the transform of a split from (the split, whether it is for training), to be
       applied before the binarization; None if there is none.
+    resized: from the options, whether images of another size than that of the batches are resized.
     options: a dataclass of what the user can say of this dataset alone, all None by default: in
       the section `data` of a config, and as flags of draw_jax.prepare.
   """
@@ -32,6 +33,7 @@ class Spec:
   builder: Callable[[], type] | None = None
   num_classes: int | Callable[[dict[str, Source]], int | None] | None = None
   transform: Callable[[Source, bool], Transform] | None = None
+  resized: Callable[[Any], bool] = lambda options: False
   options: type | None = None
 
   def binarization(self, chosen: str | None) -> str:

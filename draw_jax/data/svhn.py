@@ -27,4 +27,11 @@ def patches(source: sources.Source, training: bool) -> transforms.Transform:
   return transforms.random_crop(_PATCH) if training else transforms.center_crop(_PATCH)
 
 
-SPEC = Spec(name='svhn', load=load, builder=builder, binarizations=('none',), transform=patches)
+SPEC = Spec(
+  name='svhn',
+  load=load,
+  builder=builder,
+  binarizations=('none',),
+  transform=patches,
+  resized=lambda options: True,
+)

@@ -6,6 +6,8 @@ The JSON is one object:
   task               'bound' or 'classification'
   partial            true if it was stopped before the end
   dataset, binarization, split
+  resized            whether images of another size than the model's were resized; the figures
+                     are about the resized ones
   examples           images that the figures are about
   examples_in_split  all there are; the same unless partial
   workdir, checkpoint
@@ -38,6 +40,8 @@ A row of a 'bound' has `glimpses`, T, and in nats an image:
   kl_latents         [T][Z], also by latent, if asked for
   importance         list of importance-weighted bounds, with `samples`, the K of each,
                      and `groups`, how many of K draws it is the mean of for each image
+  entropy_floor      of cross-entropies of intensities only: the entropy of the intensities,
+                     summed over each image, which no cross-entropy goes below
 
 Each but the lists of numbers is an object of
 
@@ -94,6 +98,7 @@ def describe(
     'dataset': dataset.name,
     'binarization': dataset.binarization,
     'split': options.split,
+    'resized': dataset.resized,
     'examples': measured.examples,
     'examples_in_split': dataset.num_examples(options.split),
     'workdir': workdir,

@@ -90,12 +90,27 @@ class Generation(base.Task):
       f'draws       {result["draws"]:,} an image: R {result["repeats"]} x K '
       f'{result["importance_samples"]}, seed {result["seed"]}'
     )
-    note = (
-      'note        cross-entropy of intensities under Bernoullis, as the paper uses it: neither '
-      'the nats\n            nor the bits are a likelihood of the pixels, RGB or gray'
-    )
-    notes = [] if result['likelihood'] else [note]
-    return base.Table([draws], [*blocks, tables.of_kl(longest)], notes)
+    return base.Table([draws], [*blocks, tables.of_kl(longest)], self._notes(result))
+
+  def _notes(self, result: Mapping[str, Any]) -> list[str]:
+    """What the figures are, where they are not of binary pixels."""
+    if not result['likelihood']:
+      return [
+        'note        cross-entropy of intensities under Bernoullis, as the paper uses it: neither '
+        'the nats\n            nor the bits are a likelihood of the pixels, RGB or gray; it is '
+        'never below their entropy'
+      ]
+    values = self.model.distribution.values
+    if values == 2:
+      return []
+    of = 'a density of intensities' if values is None else f'the likelihood of {values} values'
+    notes = [f'note        a bound on {of}, in nats an image and bits for each of its numbers']
+    if result['resized']:
+      notes.append(
+        'note        images of another size were resized: the likelihood is that of the resized '
+        'images'
+      )
+    return notes
 
   @property
   def title(self) -> str:
@@ -146,6 +161,8 @@ class BoundEvaluation:
     # By batch: the bounds with each number of glimpses, and the sums of 'kl_latents' [T, Z].
     # Both are replaced at once, so that Ctrl-C finds them in step.
     self._kept: dict[int, tuple[list[bounds.Bounds], np.ndarray | float]] = {}
+    # By batch, of outputs of binary values: the entropy of each image.
+    self._entropy: dict[int, np.ndarray] = {}
 
   def on_device(self, params, batch: base.Batch, keys: jax.Array, part: jax.Array) -> dict:
     """Terms of the examples [B, ...] with the draws of one chunk."""
@@ -154,7 +171,8 @@ class BoundEvaluation:
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     keys = jax.vmap(fold, (0, None))(keys, draws).reshape(-1)
     noise = base.noise_of_each(self._task, keys, max(self._glimpses))
-    x = jnp.repeat(base.to_device_float(batch['image']), self._chunk, 0)
+    images = base.to_device_float(batch['image'])
+    x = jnp.repeat(images, self._chunk, 0)
     # A pass with fewer glimpses is the beginning of one with more: all come from the longest.
     several = len(self._glimpses) > 1
     terms = model.apply({'params': params}, x, noise, method='infer', trace=several)
@@ -171,6 +189,8 @@ class BoundEvaluation:
       'kl': by_example(terms.kl),
       'log_ratio': by_example(terms.log_ratio),
     }
+    if model.distribution.values == 2:
+      values['entropy'] = distributions.bernoulli_entropy(images).sum((1, 2, 3))
     if self._latents:
       used = (draws < self._draws)[:, None]
       kl = terms.kl_latents.reshape(len(terms.kl), num, self._chunk, -1)
@@ -190,6 +210,8 @@ class BoundEvaluation:
     ]
     if self._latents:
       sums = sums + values['kl_latents'][mask].sum(0, dtype=np.float64)
+    if 'entropy' in values:
+      self._entropy[batch] = values['entropy'][mask]
     self._kept[batch] = after, sums
 
   def examples(self) -> int:
@@ -224,6 +246,9 @@ class BoundEvaluation:
     result = {'glimpses': glimpses}
     for name in ('bound', 'reconstruction', 'kl'):
       result[name] = self._estimate([getattr(row, name) for row in rows])
+    entropy = [self._entropy[batch][:, None] for batch in self._kept if self._entropy]
+    if any(part.any() for part in entropy):  # That of binary values is zero.
+      result['entropy_floor'] = self._estimate([bounds.Moments().add(part) for part in entropy])
     kl_glimpses = np.concatenate([row.kl_glimpses.mean for row in rows])
     result['kl_glimpses'] = kl_glimpses.mean(0).tolist()
     if self._latents:

@@ -26,6 +26,8 @@ def of_bounds(row: Row, likelihood: bool, paper: float | None) -> list[str]:
     ('  KL', row['kl'], ''),
   ]
   rows += [(f'importance-weighted, K {one["samples"]}', one, '') for one in row['importance']]
+  if 'entropy_floor' in row:
+    rows.append(('entropy of the intensities', row['entropy_floor'], ''))
   for label, numbers, last in rows:
     errors = (_error(numbers[f'stderr_{of}']) for of in ('images', 'draws'))
     numbers = f'{numbers["mean"]:.3f}', *errors, f'{numbers["bits_per_dim"]:.4f}'

@@ -1,14 +1,18 @@
 import math
+import os
+import pathlib
 import signal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 import training_support as support
 from scipy.special import logsumexp
 
 import draw_jax
+from draw_jax import data, distributions
 from draw_jax.data.dataset import Dataset
 from draw_jax.data.sources import MemorySource
 from draw_jax.data.spec import Spec
@@ -41,12 +45,11 @@ def make_dataset(num=13, seed=0, kind=Dataset):
   return kind(spec, {'train': source, 'test': source}, 'fixed')
 
 
-def make_draw(latent=1, attention=True):
+def make_draw(latent=1, attention=True, shape=SHAPE, **more):
   """A model whose latents matter and whose posterior is far from exact."""
-  model = draw_jax.DRAW(
-    SHAPE, glimpses=T, hidden=4, latent=latent, attention=attention, read_size=2, write_size=2
-  )
-  x, key = jnp.zeros((1, *SHAPE)), jax.random.key(0)
+  sizes = {'glimpses': T, 'hidden': 4, 'read_size': 2, 'write_size': 2}
+  model = draw_jax.DRAW(shape, latent=latent, attention=attention, **sizes, **more)
+  x, key = jnp.zeros((1, *shape)), jax.random.key(0)
   shapes = jax.eval_shape(model.init, key, x, key)['params']
   rng = np.random.default_rng(0)
   params = jax.tree.map(lambda a: rng.normal(size=a.shape).astype(a.dtype), shapes)
@@ -273,6 +276,76 @@ def test_what_there_is_when_stopped(reference, chunks, examples, draws):
       np.testing.assert_allclose(
         jax.tree.leaves(row[name]), jax.tree.leaves(expected[name]), rtol=1e-6, atol=1e-7
       )
+
+
+def make_intensities(shape=SHAPE):
+  """Images of all intensities, black and white among them."""
+  images = np.random.default_rng(3).integers(0, 256, size=(7, *shape)).astype(np.uint8)
+  images[0], images[1] = 0, 255
+  spec = Spec(name='tiny', load=None, binarizations=('none',))
+  sources = dict.fromkeys(('train', 'test'), MemorySource(images))
+  return Dataset(spec, sources, 'none'), images
+
+
+def test_the_entropy_of_intensities(reference):
+  task, params, *_ = reference
+  dataset, images = make_intensities()
+  row, other = measure(task, params, dataset, glimpses=(1, T), batch_size=4).results
+  p = images.reshape(7, -1) / 255
+  entropies = [sum(float(scipy.stats.bernoulli(v).entropy()) for v in image) for image in p]
+  floor = row['entropy_floor']
+  assert floor == other['entropy_floor']
+  assert floor['mean'] == pytest.approx(np.mean(entropies), rel=1e-6)
+  assert floor['stderr_images'] == pytest.approx(np.std(entropies, ddof=1) / 7**0.5, rel=1e-6)
+  assert floor['stderr_draws'] is None
+  assert row['reconstruction']['mean'] > floor['mean']
+  assert 'entropy_floor' not in measure(task, params, make_dataset()).results[0]
+
+
+def no_latents(model, params):
+  """Parameters with which nothing is drawn over the first canvas, at no cost."""
+  zeros = {name: jax.tree.map(np.zeros_like, params[name]) for name in ('posterior', 'write')}
+  return {**params, **zeros}
+
+
+def test_a_uniform_output_has_eight_bits(monkeypatch):
+  def uniform(channels, components):
+    output = distributions.bernoulli(channels)
+    bits = lambda canvas, x: -8 * math.log(2) * jnp.ones(x.shape).sum((-3, -2, -1))  # noqa: E731
+    return output._replace(log_prob=bits, values=256)
+
+  monkeypatch.setitem(distributions.OUTPUTS, 'uniform', uniform)
+  task, params = make_draw(shape=(4, 6, 3), output='uniform')
+  dataset, _ = make_intensities((4, 6, 3))
+  measured = measure(task, no_latents(task.model, params), dataset, importance_samples=(3,))
+  for numbers in (measured.results[0]['bound'], *measured.results[0]['importance']):
+    assert numbers['bits_per_dim'] == pytest.approx(8, rel=1e-7)
+  assert 'entropy_floor' not in measured.results[0]
+
+
+@pytest.mark.parametrize(('name', 'low', 'high'), [('mnist_5k', 1.5, 4.5), ('cifar10', 7.9, 8.3)])
+def test_bits_of_real_images_around_their_mean(name, low, high):
+  """The first canvas, with the mean image and a wide scale, against SciPy's logistic CDF."""
+  folder = os.environ.get('DRAW_JAX_TEST_DATA_DIR') or os.environ.get('TFDS_DATA_DIR', '')
+  if name == 'cifar10' and not (pathlib.Path(folder) / 'draw_cifar10').is_dir():
+    pytest.skip('needs cifar10, prepared in the folder that TFDS_DATA_DIR names')
+  dataset = data.open_dataset(name, data_dir=folder or None, binarization='none')
+  dataset._sources['test'] = dataset._sources['test'].take(np.arange(200))
+  task, params = make_draw(shape=dataset.image_shape, output='discretized_logistic')
+  params = task.model.start_canvas_at(no_latents(task.model, params), dataset.mean_image())
+  (row,) = measure(task, params, dataset).results
+  channels = dataset.image_shape[-1]
+  center, log_scale = np.split(np.asarray(params['canvas'], np.float64), [channels], -1)
+  assert (log_scale[..., :channels] == -1).all()
+  values = next(dataset.eval_batches('test', 200))['image'].astype(np.float64)
+  ends = (2 * np.arange(257) - 256) / 255
+  ends[0], ends[-1] = -np.inf, np.inf
+  around = scipy.stats.logistic(center, np.exp(-1.0))
+  values = values.astype(int)
+  probabilities = around.cdf(ends[values + 1]) - around.cdf(ends[values])
+  bits = -np.log2(probabilities).mean()
+  assert row['bound']['bits_per_dim'] == pytest.approx(bits, rel=1e-5)
+  assert low < bits < high
 
 
 class Deleted:

@@ -29,7 +29,10 @@ def describe(name='binarized_mnist', binarization='fixed', split='test', **more)
     **about,
   )  # fmt: skip
   dataset = types.SimpleNamespace(
-    name=name, binarization=binarization, num_examples=lambda split: 10_000
+    name=name,
+    binarization=binarization,
+    resized=more.pop('resized', False),
+    num_examples=lambda split: 10_000,
   )
   row = {
     'glimpses': 64,
@@ -144,6 +147,26 @@ def test_cross_entropy_is_not_called_a_likelihood(binarization, likelihood):
   text = table(result)
   assert ('cross-entropy + KL (Eq. 12)' in text) != likelihood
   assert ('are a likelihood of the pixels' in text) != likelihood
+
+
+def test_the_entropy_of_intensities_stands_beside_their_cross_entropy():
+  row = describe()['results'][0] | {'entropy_floor': estimate(55.5)}
+  lines = [line.split() for line in table(describe('mnist', 'none', results=[row])).splitlines()]
+  floor = lines.index(['entropy', 'of', 'the', 'intensities', '55.500', '0.250', '-', '0.1500'])
+  assert floor > lines.index(['KL', '23.125', '0.250', '-', '0.1500'])
+
+
+@pytest.mark.parametrize('resized', [False, True])
+def test_a_likelihood_of_256_values_is_called_so(resized):
+  model = config_lib.model_section('draw', output='discretized_logistic', components=2)
+  result = describe('svhn', 'none', model=model, resized=resized)
+  assert (result['likelihood'], result['resized']) == (True, resized)
+  text = table(result)
+  assert 'bound (Eq. 12)' in text
+  assert 'note        a bound on the likelihood of 256 values, in nats' in text
+  assert ('is that of the resized images' in text) == resized
+  # Of binary pixels nothing needs to be said.
+  assert 'note' not in table(describe(resized=resized))
 
 
 def test_classification_table():

@@ -1,6 +1,7 @@
 """Training's validation and the evaluation of its checkpoint are the same to the last bit."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,13 +11,15 @@ import training_support as support
 from draw_jax import config as config_lib
 from draw_jax.training import loop, run_log
 
+XLA_FLAGS = os.environ.get('XLA_FLAGS', '')
+
 
 def evaluate(workdir: pathlib.Path, output: pathlib.Path, *flags: str) -> dict:
   command = [sys.executable, '-m', 'draw_jax.evaluate', f'--workdir={workdir}']
   done = subprocess.run(
     [*command, f'--output={output}', f'--compilation_cache={support.CACHE}', *flags],
-    # On one device, as training below: products round in another way where batches are cut.
-    env={**support.environment(), 'JAX_NUM_CPU_DEVICES': '1'},
+    # On one device and as well compiled as training below: otherwise numbers round in another way.
+    env={**support.environment(), 'JAX_NUM_CPU_DEVICES': '1', 'XLA_FLAGS': XLA_FLAGS},
     capture_output=True, text=True, timeout=300, check=False,
   )  # fmt: skip
   assert done.returncode == 0, done.stderr
