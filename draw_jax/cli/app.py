@@ -14,7 +14,7 @@ from absl import app, flags, logging
 from draw_jax import files
 from draw_jax.cli import streams, usage
 from draw_jax.devices import cores, processes
-from draw_jax.errors import UserError, first_line
+from draw_jax.errors import UserError
 
 # Where there is no home folder, ~ stays as it is.
 _CACHE = os.path.join(
@@ -96,13 +96,22 @@ def run(
 def _work(main: Callable[[], int | None]) -> int | None:
   try:
     return main()
-  except RuntimeError as error:
-    if 'nable to initialize backend' not in str(error):
-      raise
+  except Exception as error:
     given = os.environ.get('JAX_PLATFORMS')
+    if given in (None, '', 'cpu') or _has_devices():
+      raise
     raise UserError(
-      f'JAX_PLATFORMS={given}: {first_line(error)} Leave JAX_PLATFORMS out, or set it to cpu.'
+      f'JAX_PLATFORMS={given}: no such device can be used here. Leave JAX_PLATFORMS out, or set it '
+      'to cpu.'
     ) from error
+
+
+def _has_devices() -> bool:
+  """Whether JAX finds a device; what it raises where there is none differs by the platform."""
+  try:
+    return bool(jax.local_devices())
+  except Exception:
+    return False
 
 
 def _use_compilation_cache() -> None:
