@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import inspect
 import json
+import math
 import pathlib
 import re
 import runpy
@@ -15,7 +16,7 @@ from typing import Any
 
 from ml_collections import config_dict
 
-from draw_jax import fields, renamed
+from draw_jax import fields, memory, renamed
 from draw_jax.data import registry as datasets
 from draw_jax.errors import UserError, first_line
 from draw_jax.tasks import registry
@@ -33,7 +34,7 @@ class TrainConfig:
   # Length of the whole run, the curriculum included.
   epochs: float = fields.field(12.0, above=0)
   # Length in steps instead; 0: by epochs.
-  num_steps: int = fields.field(0, at_least=0)
+  num_steps: int = fields.field(0, at_least=0, below=2**31)
   # Of the parameters, the noise and the order of the data.
   seed: int = fields.field(0, at_least=0, below=2**32)
   # A trained model to start from: a name such as 'mnist', or a file that draw_jax.export wrote;
@@ -148,6 +149,15 @@ def validate(config) -> None:
 def validate_for(config, image_shape: tuple[int, int, int], devices: int) -> None:
   """Raises a `UserError` for values that do not fit the images or the devices."""
   registry.check_image(config.model, *image_shape[:2])
+  image = 4 * math.prod(image_shape)  # bytes, as float32
+  for name, size in (
+    ('train.batch_size', config.train.batch_size / config.optimizer.accumulate),
+    ('eval.batch_size', config.eval.batch_size),
+    ('eval.images', config.eval.images),
+  ):
+    # Every device has a part, and these may be of many machines.
+    section, field = name.split('.')
+    memory.check(size * image / devices, f'{name}={config[section][field]}')
   for name, parts in (('train', config.optimizer.accumulate), ('eval', 1)):
     size, unit = config[name].batch_size, devices * parts
     if size % unit:

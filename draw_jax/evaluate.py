@@ -124,9 +124,11 @@ def _output() -> pathlib.Path | None:
 
 
 def _integers(name: str, words: list[str]) -> tuple[int, ...]:
+  given = ','.join(words)
   if not all(word.isdecimal() and int(word) for word in words):
-    given = ','.join(words)
     raise errors.UserError(f'--{name}={given}: give a number of at least 1, or several as 1,10.')
+  if any(int(word) >= 2**31 for word in words):  # They are counted in 32 bits.
+    raise errors.UserError(f'--{name}={given}: give numbers below {2**31}.')
   return tuple(int(word) for word in words)
 
 

@@ -6,11 +6,12 @@
 writes OUT/samples.png, a grid, and OUT/samples.gif, the drawing of the first few.
 """
 
+import math
 import pathlib
 
 from absl import flags
 
-from draw_jax import trained
+from draw_jax import memory, trained
 from draw_jax.cli import app
 from draw_jax.figures import animation, gallery, grid, passes
 
@@ -35,6 +36,7 @@ def main() -> None:
   output = pathlib.Path(_OUTPUT.value)
   model = trained.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
   model.task.check_draws()
+  memory.check(4 * _NUM.value * math.prod(model.image_shape), f'--num={_NUM.value}')
 
   def draw(num: int, trace: bool) -> passes.Drawing:
     return passes.generate(
@@ -42,7 +44,7 @@ def main() -> None:
     )
 
   images = draw(_NUM.value, trace=False).images[0]
-  columns = _COLUMNS.value or grid.default_columns(len(images))
+  columns = min(_COLUMNS.value or grid.default_columns(len(images)), len(images))
   scale = animation.default_scale(columns * images.shape[2])
   grid.save_png(output / 'samples.png', grid.tile(images, columns, scale=scale))
   first = draw(min(_NUM.value, _ANIMATED), trace=True)

@@ -16,13 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from draw_jax import config as config_lib
-from draw_jax import data, files
+from draw_jax import data, files, memory
 from draw_jax.errors import UserError, first_line
 from draw_jax.pretrained import file_format
 from draw_jax.tasks import base, registry
 from draw_jax.training import checkpoint, run_log
 
 _CURVE = 200  # points of a learning curve in a file, for each split
+
+
+def _count(value: Any) -> bool:
+  return isinstance(value, int) and 0 < value < 2**31
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +123,9 @@ class TrainedModel:
   def with_latents(self, num: int) -> 'TrainedModel':
     if num < 1:
       raise UserError(f'--latents={num} must be at least 1.')
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.params))
+    hidden = self.config.model.get('hidden') or 1
+    memory.check(size + 4 * num * hidden, f'--latents={num}')
     params = self.task.with_latents(self.params, num)
     config = self.config.copy_and_resolve_references()
     # With fewer it is another network, which nobody has evaluated.
@@ -213,6 +220,12 @@ def find(
     )
   else:
     found = load(model)
+  for array, numbers in file_format.by_name(found.params).items():
+    if not np.isfinite(numbers).all():
+      raise UserError(
+        f'{found.name} holds numbers in {array} that are not finite: it cannot be used. Choose '
+        'another checkpoint or file.'
+      )
   return dataclasses.replace(found, data_dir=data_dir)
 
 
@@ -301,6 +314,8 @@ def folder():
 
 def _from_file(path: pathlib.Path, label: str) -> TrainedModel:
   about, tensors = file_format.read(path, label)
+  if problem := _wrong(about):
+    raise UserError(f'{label} says {problem}: write it anew with draw_jax.export.')
   try:
     config = config_lib.from_json(json.dumps(about.pop('config')))
     registry.check(config.model)
@@ -330,6 +345,38 @@ def _from_file(path: pathlib.Path, label: str) -> TrainedModel:
   leaves = [jnp.asarray(tensors[name]) for name in file_format.by_name(expected)]
   params = jax.tree.unflatten(jax.tree.structure(expected), leaves)
   return dataclasses.replace(found, params=params)
+
+
+# What a model file says of a model, and when it is right.
+_ABOUT = {
+  'config': lambda value: isinstance(value, dict),
+  'binarization': lambda value: isinstance(value, str),
+  'exported_with': lambda value: isinstance(value, dict) and 'draw_jax' in value,
+  'image_shape': lambda value: (
+    isinstance(value, list) and len(value) == 3 and all(map(_count, value))
+  ),
+  'num_classes': lambda value: value is None or _count(value),
+  'num_train': lambda value: value is None or _count(value),
+  'trained_glimpses': lambda value: _count(value) and value <= 100_000,
+  'step': lambda value: value == 0 or _count(value),
+  'validation': lambda value: (
+    value is None or (isinstance(value, dict) and isinstance(value.get('metrics'), dict))
+  ),
+  'curve': lambda value: (
+    value is None
+    or (isinstance(value, list) and all(isinstance(row, list) and len(row) == 3 for row in value))
+  ),
+}
+
+
+def _wrong(about: Mapping[str, Any]) -> str | None:
+  """The first thing that a file says of its model and that cannot be."""
+  for name, is_right in _ABOUT.items():
+    if name not in about and name not in ('num_train', 'curve'):  # which older files lack
+      return f'no {name}'
+    if not is_right(about.get(name)):
+      return f'{name}={str(about[name])[:40]}'
+  return None
 
 
 def _thinned(rows: list[dict[str, Any]], metric: str, last: int) -> list[list]:

@@ -212,6 +212,25 @@ def test_values_that_do_not_fit(name, value, devices, accepted):
   assert_tells(caught.value, name, value, accepted)
 
 
+@pytest.mark.parametrize('name', ['train.batch_size', 'eval.batch_size', 'eval.images'])
+def test_what_cannot_fit_into_memory(name):
+  config = config_lib.default()
+  override(config, name, 10**12)
+  with pytest.raises(UserError, match=f'{name}=1000000000000 takes at least .* TB of memory'):
+    config_lib.validate_for(config, (28, 28, 1), 8)
+
+
+def test_more_steps_than_can_be_counted():
+  config = config_lib.default()
+  override(config, 'train.num_steps', 10**20)
+  with pytest.raises(UserError, match=r'train\.num_steps=100000000000000000000 must be'):
+    config_lib.validate(config)
+  config = config_lib.default()
+  config.train.epochs = 1e20
+  with pytest.raises(UserError, match=r'train\.epochs=1e\+20 are 5\.0e\+22 steps: give at most'):
+    phases.make(config, 50_000)
+
+
 def test_without_attention_the_grids_do_not_matter():
   config = config_lib.default()
   config.model.attention = False

@@ -354,6 +354,15 @@ def rewrite(path, change) -> None:
     (lambda about, tensors: about['config']['model'].update(name='dra'), "did you mean 'draw'"),
     (lambda about, tensors: about['config']['model'].update(output='x'), 'no model of this'),
     (lambda about, tensors: about['config'].pop('model'), 'no model of this version'),
+    (lambda about, tensors: about.pop('step'), 'says no step'),
+    (lambda about, tensors: about.update(step='many'), 'says step=many'),
+    (lambda about, tensors: about.pop('exported_with'), 'says no exported_with'),
+    (lambda about, tensors: about.update(trained_glimpses=10**9), 'trained_glimpses=1000000000'),
+    (lambda about, tensors: about.update(trained_glimpses=-1), 'says trained_glimpses=-1'),
+    (lambda about, tensors: about.update(image_shape=[0, 8]), 'says image_shape=[0, 8]'),
+    (lambda about, tensors: about.update(validation=3), 'says validation=3'),
+    (lambda about, tensors: about.update(curve=[[1]]), 'says curve=[[1]]'),
+    (lambda about, tensors: about.update(config=[]), 'says config=[]'),
     # What an older version did not write is what the network does by itself.
     (lambda about, tensors: about['config']['model'].pop('output'), None),
     (lambda about, tensors: about['config']['model'].pop('initialization'), None),
@@ -368,6 +377,15 @@ def test_a_file_of_another_model_or_version(path, change, words):
     said = message(draw_jax.load, path)
     assert said.startswith(str(path))
     assert words in said
+
+
+def test_numbers_that_are_not_finite_are_not_used(path):
+  rewrite(path, lambda about, tensors: tensors['canvas'].__setitem__(0, np.nan))
+  assert 'holds numbers in canvas that are not finite' in message(trained.find, None, str(path))
+
+
+def test_more_latents_than_there_is_memory_for():
+  assert 'of memory, and there are' in message(make_trained().with_latents, 10**12)
 
 
 def test_no_file(tmp_path):

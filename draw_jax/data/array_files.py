@@ -4,14 +4,13 @@ import math
 import pathlib
 import re
 import zipfile
-import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import h5py
 import numpy as np
 
-from draw_jax import files
+from draw_jax import files, memory
 from draw_jax.data import idx
 from draw_jax.errors import UserError, first_line
 
@@ -111,13 +110,32 @@ def _checked(path: pathlib.Path, found: Found) -> Found:
 def _load_numpy(path: pathlib.Path) -> dict[str, np.ndarray]:
   """Arrays by name; that of an .npy file is called images."""
   try:
+    if zipfile.is_zipfile(path):
+      with zipfile.ZipFile(path) as archive:
+        memory.check(sum(entry.file_size for entry in archive.infolist()), f'{path}')
+    else:
+      np.load(path, mmap_mode='r', allow_pickle=False)  # Is it as long as its shape asks for?
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
       return {'images': loaded}
     with loaded:
-      return {name: loaded[name] for name in loaded.files}
-  except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+      return {name: _load_member(loaded, name) for name in loaded.files}
+  except UserError:
+    raise
+  except Exception as error:  # NumPy and zipfile raise whatever a damaged file leads to.
     raise UserError(f'{path} is not a sound file of NumPy ({first_line(error)})') from None
+
+
+def _load_member(archive, name: str) -> np.ndarray:
+  """One array of an .npz file, unless it is shorter than its shape asks for."""
+  member = name if name in archive.zip.namelist() else f'{name}.npy'
+  with archive.zip.open(member) as file:
+    version = np.lib.format.read_magic(file)
+    read = (np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0)
+    shape, _, kind = read[version[0] > 1](file)
+    if math.prod(shape) * kind.itemsize > archive.zip.getinfo(member).file_size:
+      raise ValueError(f'{name} is shorter than its shape {shape} asks for')
+  return archive[name]
 
 
 def _load_mat(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -127,9 +145,13 @@ def _load_mat(path: pathlib.Path) -> dict[str, np.ndarray]:
   try:
     if h5py.is_hdf5(path):  # of MATLAB 7.3, which has the axes the other way round
       with h5py.File(path) as file:
-        found = {n: item[()].T for n, item in file.items() if isinstance(item, h5py.Dataset)}
+        arrays = {n: item for n, item in file.items() if isinstance(item, h5py.Dataset)}
+        memory.check(sum(array.nbytes for array in arrays.values()), f'{path}')
+        found = {name: array[()].T for name, array in arrays.items()}
     else:
       found = scipy.io.loadmat(path)
+  except UserError:
+    raise
   except Exception as error:  # SciPy raises whatever a damaged file leads to.
     raise UserError(f'{path} is not a sound .mat file ({first_line(error)})') from None
   return {

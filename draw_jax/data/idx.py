@@ -1,14 +1,18 @@
 """IDX files, the format in which MNIST and its like are published."""
 
 import gzip
+import io
+import math
 import pathlib
 import re
 import zlib
 
 import numpy as np
 
+from draw_jax import memory
 from draw_jax.errors import UserError
 
+_HEAD = 4 + 4 * 255  # bytes of the longest header
 _TYPES = {8: 'u1', 9: 'i1', 11: '>i2', 12: '>i4', 13: '>f4', 14: '>f8'}
 
 
@@ -29,7 +33,15 @@ def read(path: pathlib.Path) -> np.ndarray:
 def decompress(path: pathlib.Path, content: bytes) -> bytes:
   """What a gzip file holds; the path is for messages."""
   try:
-    return gzip.decompress(content)
+    with gzip.open(io.BytesIO(content)) as file:
+      head = file.read(_HEAD)
+      wanted = _wanted(head)
+      if wanted is None:
+        return head  # which says that it is no such file
+      memory.check(wanted, f'{path}')
+      # No more than it is to hold: a small file may become a thousand times as large.
+      rest = file.read(max(0, wanted - len(head)) + 1)
+    return head + rest
   except EOFError:
     raise UserError(f'{path} is truncated: get it again') from None
   except (gzip.BadGzipFile, zlib.error) as error:
@@ -43,12 +55,20 @@ def parse(path: pathlib.Path, content: bytes) -> np.ndarray:
   kind, rank = np.dtype(_TYPES[content[2]]), content[3]
   if len(content) < 4 + 4 * rank:
     raise UserError(f'{path} ends before its header does: get it again.')
-  shape = np.frombuffer(content, '>u4', rank, offset=4).astype(int)
-  found, wanted = len(content) - 4 - 4 * rank, int(shape.prod()) * kind.itemsize
+  shape = np.frombuffer(content, '>u4', rank, offset=4).tolist()
+  found, wanted = len(content) - 4 - 4 * rank, math.prod(shape) * kind.itemsize
   if found != wanted:
     raise UserError(f'{path} holds {found} bytes of data where its header asks for {wanted}')
   values = np.frombuffer(content, kind, offset=4 + 4 * rank)
   return values.reshape(shape).astype(kind.newbyteorder('='))
+
+
+def _wanted(head: bytes) -> int | None:
+  """Bytes of the file with this beginning; None if it is none."""
+  if len(head) < 4 or head[:2] != b'\0\0' or head[2] not in _TYPES or len(head) < 4 + 4 * head[3]:
+    return None
+  shape = np.frombuffer(head, '>u4', head[3], offset=4).tolist()
+  return 4 + 4 * head[3] + math.prod(shape) * np.dtype(_TYPES[head[2]]).itemsize
 
 
 def siblings(path: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:

@@ -5,25 +5,27 @@ What was taken, and the range of its values, is in `draw_jax.data.Dataset.notes`
 
 import dataclasses
 import errno
+import math
 import os
 import pathlib
-import struct
+import warnings
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from draw_jax import fields
+from draw_jax import fields, memory
 from draw_jax.data import array_files, idx, pixels, sources
 from draw_jax.data.spec import Spec
-from draw_jax.errors import UserError
+from draw_jax.errors import UserError, first_line
 
 _HELD_OUT, _SEED = 0.1, 1  # for validation
 _MODES = {1: 'L', 3: 'RGB'}
 _SPLITS = {'train': 'train', 'valid': 'valid', 'val': 'valid', 'test': 'test'}  # names of folders
 _SHOWN = 10  # classes that a note names
 
-# What `open_image` raises for a file that is no image, or one that cannot be taken.
-UNREADABLE = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
+# What `open_image` raises for a file that is no image, or one that cannot be taken: Pillow raises
+# whatever the damage makes of its readers.
+UNREADABLE = (Exception,)
 
 # uint8 [N, H, W, C], and the names of the classes of the images [N], where they have some.
 _Split = tuple[np.ndarray, np.ndarray | None]
@@ -221,7 +223,9 @@ def read_folder(
     uint8 [N, H, W, C], and their files.
   """
   known = Image.registered_extensions()
-  found = sorted(file for file in path.rglob('*') if file.suffix.lower() in known)
+  # A pipe would let us wait for ever.
+  found = sorted(f for f in path.rglob('*') if f.suffix.lower() in known and f.is_file())
+  memory.check(len(found) * math.prod((*image_size, channels)), f'image_size={max(image_size)}')
   images = np.empty((len(found), *image_size, channels), np.uint8)
   for masks in (False, True):
     highest = 0
@@ -232,7 +236,9 @@ def read_folder(
         image = image.point(lambda value: 255 if value else 0) if masks else image
         images[i] = _fit(image, *image_size, channels)
       except UNREADABLE as error:
-        raise UserError(f'{file} does not decode ({error}): mend or remove it') from None
+        raise UserError(
+          f'{file} does not decode ({first_line(error)}): mend or remove it'
+        ) from None
     if highest != 1:
       break
   return images, found
@@ -246,6 +252,13 @@ def open_image(path: str | pathlib.Path) -> Image.Image:
   Raises:
     One of `UNREADABLE`.
   """
+  with warnings.catch_warnings():
+    # Of as many pixels as a small file can have, Pillow by itself only warns.
+    warnings.simplefilter('error', Image.DecompressionBombWarning)
+    return _open_image(path)
+
+
+def _open_image(path: str | pathlib.Path) -> Image.Image:
   with Image.open(path) as opened:
     image, kind = ImageOps.exif_transpose(opened), opened.format
   # PNG and PGM have at most 16 bits, which Pillow may keep in 32.

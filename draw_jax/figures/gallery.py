@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
+import math
 import pathlib
 from collections.abc import Callable
 
 import numpy as np
 import tqdm
 
-from draw_jax import files
+from draw_jax import files, memory
 from draw_jax.data import images as own_images
 from draw_jax.data import registry
 from draw_jax.errors import UserError
@@ -59,6 +60,7 @@ def make_samples(trained: TrainedModel, options: FigureOptions) -> None:
   """Figs. 6, 8, 9 and 12; without neighbors where the training set is not at hand."""
   trained.task.check_draws()
   num = options.num * _COLUMNS
+  memory.check(4 * num * math.prod(trained.image_shape), f'--num={options.num}')
   images = passes.generate(
     trained.model, trained.params, num, options.seed, trace=False, binary=options.binary
   ).images[0]
@@ -263,6 +265,7 @@ def _save_arrays(options: FigureOptions, name: str, drawing: passes.Drawing, **m
 
 def _generate(trained: TrainedModel, options: FigureOptions) -> passes.Drawing:
   trained.task.check_draws()
+  _check_memory(trained, options)
   return passes.generate(
     trained.model, trained.params, options.num, options.seed, binary=options.binary
   )
@@ -272,11 +275,17 @@ def _reconstruct(
   trained: TrainedModel, options: FigureOptions
 ) -> tuple[np.ndarray, passes.Drawing]:
   trained.task.check_draws()
+  _check_memory(trained, options)
   targets = trained.held_out_images(options.num, options.seed)
   drawing = passes.reconstruct(
     trained.model, trained.params, targets, options.seed, binary=options.binary
   )
   return targets, drawing
+
+
+def _check_memory(trained: TrainedModel, options: FigureOptions) -> None:
+  one = 4 * trained.glimpses * math.prod(trained.image_shape)  # all canvases of a drawing
+  memory.check(options.num * one, f'--num={options.num}')
 
 
 def _image(trained: TrainedModel, options: FigureOptions) -> np.ndarray:

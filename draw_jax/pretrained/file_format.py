@@ -97,7 +97,7 @@ def read(path: pathlib.Path, label: str) -> tuple[dict[str, Any], dict[str, np.n
     raise UserError(f'cannot read {label}: {first_line(error)}.') from error
   except Exception as error:  # Besides its own errors, those of types that numpy lacks.
     raise UserError(f'{label} is damaged or no safetensors file ({first_line(error)}).') from error
-  with contextlib.suppress(ValueError):
+  with contextlib.suppress(ValueError, RecursionError):
     about = json.loads(about or '{}')
   if not isinstance(about, dict) or not str(about.get('schema')).startswith('draw_jax.model/'):
     raise UserError(f'{label} is no model of draw_jax: draw_jax.export writes such files.')

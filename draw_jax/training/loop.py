@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from draw_jax import config as config_lib
-from draw_jax import data, files, trained
+from draw_jax import data, files, memory, trained
 from draw_jax.devices import processes, sharding
 from draw_jax.devices.signals import Stop
 from draw_jax.errors import UserError
@@ -109,6 +109,9 @@ class _Trainer:
     self.metric_name = self.task.metric_name(dataset.binarization)
     self.init = self.setup.init()
     self.like = jax.eval_shape(self.init, np.zeros(dataset.image_shape, np.float32))
+    state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.like.params))
+    # With its average, its gradient and at the least one moment.
+    memory.check(4 * state, f'a model of this size, model.hidden={config.model.get("hidden")},')
     self.checkpoints = checkpoint.Checkpoints(
       workdir, config.checkpoint.keep_latest, config.checkpoint.keep_best
     )

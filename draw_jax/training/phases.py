@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from draw_jax.errors import UserError
+
 
 class Plan(NamedTuple):
   """The course of a run. Steps are counted from 1 where they are done."""
@@ -54,6 +56,11 @@ def make(config, num_examples: int) -> Plan:
     return max(1, round(epochs * steps_per_epoch))
 
   num_steps = config.train.num_steps or to_steps(config.train.epochs)
+  if num_steps >= 2**31:  # They are counted in 32 bits.
+    raise UserError(
+      f'train.epochs={config.train.epochs} are {num_steps:.1e} steps: give at most '
+      f'{2**31 / steps_per_epoch:.1e} epochs.'
+    )
   phases, epochs = [], 0.0
   for glimpses, length in config.train.curriculum:
     epochs += length

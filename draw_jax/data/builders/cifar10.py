@@ -14,6 +14,7 @@ from draw_jax.errors import UserError
 
 _FOLDER = 'cifar-10-batches-bin'
 _RECORD = 1 + 3 * 32 * 32  # a label, then three planes
+_LARGEST = 2**26  # bytes of a file in the archive; those published have 31 million
 
 
 class DrawCifar10(published.PublishedBuilder):
@@ -66,7 +67,7 @@ def _read_archive(path: pathlib.Path) -> dict[str, bytes]:
       return {
         pathlib.PurePosixPath(member.name).name: archive.extractfile(member).read()
         for member in archive
-        if member.name.endswith('.bin')
+        if member.isfile() and member.name.endswith('.bin') and member.size <= _LARGEST
       }
   except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
     raise UserError(f'{path} is not a sound .tar.gz file ({error}): get it again') from None

@@ -13,7 +13,7 @@ from PIL import Image
 
 from draw_jax.data import sources
 from draw_jax.data.builders import preparation, published
-from draw_jax.errors import UserError
+from draw_jax.errors import UserError, first_line
 
 _URL = 'http://ufldl.stanford.edu/housenumbers/'
 _SIZE = 64
@@ -122,8 +122,10 @@ def read_boxes(path: pathlib.Path, content: bytes) -> dict[str, np.ndarray]:
           raise UserError(f'{path} lacks a box for {name}: get it again')
   except UserError:
     raise
-  except (OSError, KeyError, ValueError) as error:
-    raise UserError(f'{path} is not a digitStruct file ({error}): get it again') from None
+  except Exception as error:  # h5py raises whatever parts of another kind lead to.
+    raise UserError(
+      f'{path} is not a digitStruct file ({first_line(error)}): get it again'
+    ) from None
   return boxes
 
 
