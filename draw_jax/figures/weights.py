@@ -12,7 +12,7 @@ from draw_jax.models.draw import DRAW
 from draw_jax.pretrained import file_format
 
 # What the engine knows.
-_OUTPUTS = ('bernoulli',)
+_OUTPUTS = ('bernoulli', 'discretized_logistic')
 _PARAMS = (
   'canvas', 'encoder', 'decoder', 'posterior', 'write', 'read_window', 'write_window',
   'prior_statistics', 'mixing',
@@ -87,6 +87,7 @@ def describe(model: DRAW, params: Mapping[str, Any]) -> dict[str, Any]:
     'readSize': model.read_size,
     'writeSize': model.write_size,
     'output': model.output,
+    'components': model.components,
     'dtype': dtype,
     'tensors': [{'name': name, 'shape': list(t.shape)} for name, t in tensors.items()],
     'weights': base64.b64encode(content).decode(),

@@ -1,7 +1,9 @@
 // Runs the engine on cases from stdin, and prints what it gives as JSON.
 'use strict';
-const Engine = require(process.argv[2]);
-const input = JSON.parse(require('fs').readFileSync(0, 'utf8'));
+const read = name => require('fs').readFileSync(name, 'utf8');
+const sources = process.argv.slice(2).map(read).join('\n');
+const Engine = new Function(`${sources}; return Engine;`)();
+const input = JSON.parse(read(0));
 
 function run({network, images, noise, num}) {
   const bytes = Uint8Array.from(Buffer.from(network.weights, 'base64'));

@@ -13,6 +13,7 @@ import reference
 from model_support import CASES, D, T, Z, build, compiled, infer, inputs, paper, random_params
 from reference import assert_close
 
+from draw_jax import distributions
 from draw_jax.errors import UserError
 from draw_jax.figures import weights
 from draw_jax.models.dependent_latents import DependentLatents
@@ -30,9 +31,14 @@ def dependent(case, **more):
   return DependentLatents(glimpses=T, hidden=D, latent=Z, param_dtype='float64', **CASES[case])
 
 
+def mixture(case):
+  return build(case, 'float64', output='discretized_logistic', components=3)
+
+
 MODELS = {case: lambda case=case: build(case, 'float64') for case in CASES}
 MODELS |= {f'{case}, dependent latents': lambda case=case: dependent(case)
            for case in ('oblong', 'whole color')}  # fmt: skip
+MODELS['color, 256 values'] = lambda: mixture('color')
 # Beside usual ones, filters far outside and so narrow that every weight but one vanishes.
 FILTERBANKS = [(2.3, 1.7, 0.8, 3, 7), (-400.0, 5.0, 1e-5, 4, 6), (90.0, 0.0, 1e5, 1, 5)]
 NOISE = [(3, 4, 5, 2, 0), (3, 4, 2, 2, 1), (4, 2, 1, 2, 0), (0, 2, 5000, 4, 0)]
@@ -64,9 +70,9 @@ def engine():
         'num': len(x),
       })  # fmt: skip
   folder = pathlib.Path(__file__).parent
-  script = pathlib.Path(weights.__file__).parent / 'web' / 'engine.js'
+  web = pathlib.Path(weights.__file__).parent / 'web'
   done = subprocess.run(
-    [NODE, str(folder / 'run_engine.js'), str(script)],
+    [NODE, *map(str, (folder / 'run_engine.js', web / 'outputs.js', web / 'engine.js'))],
     input=json.dumps({
       'cases': cases,
       'filterbanks': FILTERBANKS,
@@ -82,7 +88,7 @@ def engine():
 
 
 def expected_of(model, params, x, noise) -> dict:
-  if isinstance(model, DependentLatents):
+  if isinstance(model, DependentLatents) or model.output != 'bernoulli':
     with jax.enable_x64(True):
       passed = infer(model, params, x, noise)
       _, trace = compiled(model, 'draw', True)({'params': params}, noise)
@@ -105,7 +111,8 @@ def test_agrees_with_python(engine, name):
   for field in ('canvases', 'kl', 'latents', 'reconstruction', 'drawn'):
     wanted = np.asarray(expected[field])
     assert_close(np.reshape(found[field], wanted.shape), wanted, TOLERANCE)
-  means = 1 / (1 + np.exp(-np.asarray(expected['canvases'])))
+  with jax.enable_x64(True):
+    means = np.asarray(model.mean(expected['canvases']))
   assert_close(np.reshape(found['means'], means.shape), means, TOLERANCE)
   for field in ('read', 'write', 'drawn_write'):
     if not model.attention:
@@ -150,10 +157,11 @@ def test_numbers_too_large_for_16_bits_are_kept():
   assert weights.rounded(large)['a'] == 1e6
 
 
-def test_a_network_that_the_engine_does_not_know_is_one_message():
+def test_a_network_that_the_engine_does_not_know_is_one_message(monkeypatch):
   model = build()
   params = random_params(model)
   with pytest.raises(UserError, match='not known to the web page: prior'):
     weights.check(model, {**params, 'prior': params['write']})
-  with pytest.raises(UserError, match='output=discretized_logistic is not known to the web page'):
-    weights.check(build(output='discretized_logistic'), params)
+  monkeypatch.setitem(distributions.OUTPUTS, 'gaussian', distributions.OUTPUTS['bernoulli'])
+  with pytest.raises(UserError, match='output=gaussian is not known to the web page'):
+    weights.check(build(output='gaussian'), params)

@@ -1,11 +1,12 @@
 'use strict';
 /* DRAW in plain JavaScript: arrays in, arrays out, no page.
 
-The equations are those of draw_jax.models.draw, in float64. Arrays are flat and in C order:
+The equations are those of draw_jax.models.draw, in float64; outputs.js has
+what canvases say. Arrays are flat and in C order:
 
     B  examples of a batch           H, W  height and width of an image
     T  glimpses                      C     channels of an image
-    N  filters along one side        K C   channels of a canvas
+    N  filters along one side        M     channels of a canvas
     Z  latents of one glimpse        D     units of each LSTM
 */
 const Engine = (() => {
@@ -61,7 +62,6 @@ const Engine = (() => {
   }
 
   const sigmoid = x => 1 / (1 + Math.exp(-x));
-  const logSigmoid = x => Math.min(x, 0) - Math.log1p(Math.exp(-Math.abs(x)));
 
   /* Rows of several arrays, each [B, .], one behind the other: [B, sum of .]. */
   function concatenate(arrays, num) {
@@ -158,20 +158,11 @@ const Engine = (() => {
       }
   }
 
-  /* D(X | c): the mean image of canvases, and log D(x | c) of one image in nats. */
-  const OUTPUTS = {
-    bernoulli: {
-      mean: canvas => canvas.map(sigmoid),
-      logProb: (canvas, x) => canvas.reduce(
-        (sum, c, i) => sum + x[i] * logSigmoid(c) + (1 - x[i]) * logSigmoid(-c), 0),
-    },
-  };
-
   class Network {
     /* `config` as draw_jax.figures.live describes a model, `tensors` as `unpack` gives them. */
     constructor(config, tensors) {
       Object.assign(this, config);
-      this.output = OUTPUTS[config.output];
+      this.output = Outputs[config.output](config.channels, config.components);
       this.tensors = tensors;
       this.pixels = this.height * this.width * this.channels;
       const layer = name => tensors[`${name}/kernel`] && {
@@ -335,5 +326,3 @@ const Engine = (() => {
 
   return {unpack, Network, filterbank, normal};
 })();
-
-if (typeof module !== 'undefined') module.exports = Engine;
