@@ -154,7 +154,8 @@ def test_a_stroke_is_read_and_drawn_as_python_does(opened, mnist):
         shown.push(data[4 * ((y * zoom + 1) * draw.output.width + x * zoom + 1)]);
     return {{
       pixels: Array.from(draw.pixels), canvas: all('canvas'), read: all('read'),
-      write: all('write'), kl: all('kl'), bound: draw.trace.bound({glimpses - 1}, 0), shown,
+      write: all('write'), kl: all('kl'), shown,
+      bounds: draw.trace.glimpses.map((_, t) => draw.trace.bound(t, 0)),
       number: draw.find('.bound').textContent,
     }};
   }})()""")
@@ -167,9 +168,11 @@ def test_a_stroke_is_read_and_drawn_as_python_does(opened, mnist):
     expected = window_rows(getattr(terms.trace, name))
     assert_close(np.reshape(found[name], expected.shape), expected, TOLERANCE)
   assert_close(found['kl'], terms.kl, TOLERANCE)
-  bound = found['bound']['kl'] + found['bound']['reconstruction']
-  np.testing.assert_allclose(bound, terms.loss[0], rtol=TOLERANCE)
-  assert found['number'] == f'{bound:.1f}'
+  bounds = np.array([bound['kl'] + bound['reconstruction'] for bound in found['bounds']])
+  expected = np.cumsum(terms.kl[:, 0]) - mnist.model.log_prob(canvases, image)[:, 0]
+  np.testing.assert_allclose(bounds, expected, rtol=TOLERANCE)
+  np.testing.assert_allclose(bounds[-1], terms.loss[0], rtol=TOLERANCE)
+  assert found['number'] == f'{bounds[-1]:.1f}'
   mean = np.asarray(mnist.model.mean(terms.canvas))
   np.testing.assert_allclose(found['shown'], 255 * mean.ravel(), atol=0.51)
   assert opened.problems == []
