@@ -93,9 +93,12 @@ ROOMS = {
   'evaluation': {'tasks', 'data', 'devices', 'pretrained'},
   'training': {'tasks', 'data', 'devices', 'evaluation', 'pretrained'},
   'figures': {'models', 'data', 'training', 'pretrained', 'cli'},
+  'compression': {'models', 'tasks', 'data', 'pretrained'},
   'sweeps': {'tasks', 'data', 'training', 'figures', 'cli'},
 }
-COMMANDS = {'train', 'evaluate', 'sample', 'export', 'prepare', 'sweep', 'page'}
+COMMANDS = {
+  'train', 'evaluate', 'sample', 'export', 'prepare', 'sweep', 'page', 'compress', 'decompress'
+}  # fmt: skip
 
 
 def imported(path: pathlib.Path) -> set[str]:

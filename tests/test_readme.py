@@ -27,7 +27,7 @@ ROOT = support.ROOT
 README = (ROOT / 'README.md').read_text()
 
 # Each pattern is that of one test below, and every command fits one of them.
-PROGRAMS = 'train|evaluate|sample|figures|export|sweep|page'
+PROGRAMS = 'train|evaluate|sample|figures|export|sweep|page|compress|decompress'
 TRAINED = rf'python (-m draw_jax\.({PROGRAMS})|launch/local_processes\.py) .+'
 PREPARED = r'python -m draw_jax\.prepare .+'
 SCRIPT = r'bash launch/(quickstart|test)\.sh'
@@ -50,6 +50,8 @@ SMALL = {
   'evaluate': CACHE,
   'export': CACHE,
   'page': CACHE,
+  'compress': CACHE,
+  'decompress': CACHE,
   'sample': f'{CACHE} --num=4',
   'figures': f'{CACHE} --num=1',
 }
@@ -204,6 +206,8 @@ def test_training_and_what_follows(workdir, checkout, data_dir):
       assert json.loads((checkout / workdir / 'result.json').read_text())['step'] == STEPS
     if output := flag(command, 'output'):
       assert is_there(checkout / output)
+    if 'compress' in command:
+      assert is_there(checkout / command.split()[-1])
     for samples in re.findall('--importance_samples=(.+)', command):
       assert f'importance-weighted, K {samples} ' in printed
     for glimpses in re.findall('--glimpses=(.+)', command):

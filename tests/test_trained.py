@@ -330,7 +330,7 @@ def rewrite(path, change) -> None:
   about = json.loads(parse(path.read_bytes())[0]['__metadata__']['draw_jax'])
   tensors = safetensors.numpy.load_file(path)
   change(about, tensors)
-  about['sha256'] = file_format._digest(about, tensors)
+  about['sha256'] = file_format.digest(about, tensors)
   safetensors.numpy.save_file(tensors, path, {'draw_jax': json.dumps(about)})
 
 

@@ -44,14 +44,16 @@ def refuse(argv: Sequence[str], message: str) -> NoReturn:
 
 
 def run(
-  main: Callable[[], int | None],
+  main: Callable[..., int | None],
   parse_flags: Callable[[Sequence[str]], list[str]] = parse_flags,
+  arguments: Sequence[str] = (),
 ) -> None:
   """Runs a command; a `UserError` becomes one message and exit code 2, with no traceback.
 
   Args:
     main: does the work and gives the exit code.
     parse_flags: gives what is left of the command line after the flags.
+    arguments: the names of what must be left then, which `main` takes.
   """
   if usage.asked_for(sys.argv):
     usage.show(main)
@@ -61,14 +63,17 @@ def run(
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `draw_jax` left it for the start-up
       signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-      if len(argv) > 1:
-        raise UserError(f'unknown argument {argv[1]!r}: options begin with --.')
+      given = argv[1:]
+      if len(given) > len(arguments):
+        raise UserError(f'unknown argument {given[len(arguments)]!r}: options begin with --.')
+      if len(given) < len(arguments) or '' in given:
+        raise UserError(f'give {" and ".join(arguments)}: see --help.')
       _expand_paths()
       if not flags.FLAGS['verbosity'].present:
         logging.set_verbosity(logging.WARNING)
         streams.quiet_libraries()
       _use_compilation_cache()
-      return _work(main)
+      return _work(main, given)
     except UserError as error:
       processes.fail(error)
       return _refuse(sys.argv, error)
@@ -93,9 +98,9 @@ def run(
   app.run(lasting, flags_parser=parse_flags)
 
 
-def _work(main: Callable[[], int | None]) -> int | None:
+def _work(main: Callable[..., int | None], arguments: Sequence[str]) -> int | None:
   try:
-    return main()
+    return main(*arguments)
   except Exception as error:
     given = os.environ.get('JAX_PLATFORMS')
     if given in (None, '', 'cpu') or _has_devices():
@@ -133,6 +138,8 @@ def _use_compilation_cache() -> None:
 def _expand_paths() -> None:
   """Puts the home folder in place of ~, which a shell leaves as it is behind a =."""
   for flag in (flags.FLAGS[name] for name in _PATHS if name in flags.FLAGS):
+    if flag.boolean:  # `compare` is a picture of one command, and a switch of another.
+      continue
     values = flag.value if isinstance(flag.value, list) else [flag.value]
     if '' in values:  # such as a variable of the shell that is not set
       raise UserError(f'--{flag.name}= is empty: give a path, or leave it out.')

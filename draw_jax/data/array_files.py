@@ -56,7 +56,7 @@ def read(path: pathlib.Path, image_size: tuple[int, int] | None = None) -> dict[
       split: some._replace(images=_first(path, some, image_size)) for split, some in found.items()
     }
   else:
-    found = _by_split(path, _load_numpy(path), 3)
+    found = _by_split(path, load_numpy(path), 3)
   order = [split for split in ('train', 'valid', 'test') if split in found]
   return {split: _checked(path, found[split]) for split in order}
 
@@ -107,7 +107,7 @@ def _checked(path: pathlib.Path, found: Found) -> Found:
   return found._replace(images=images)
 
 
-def _load_numpy(path: pathlib.Path) -> dict[str, np.ndarray]:
+def load_numpy(path: pathlib.Path) -> dict[str, np.ndarray]:
   """Arrays by name; that of an .npy file is called images."""
   try:
     if zipfile.is_zipfile(path):

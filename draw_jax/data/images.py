@@ -222,9 +222,7 @@ def read_folder(
   Returns:
     uint8 [N, H, W, C], and their files.
   """
-  known = Image.registered_extensions()
-  # A pipe would let us wait for ever.
-  found = sorted(f for f in path.rglob('*') if f.suffix.lower() in known and f.is_file())
+  found = list_folder(path)
   memory.check(len(found) * math.prod((*image_size, channels)), f'image_size={max(image_size)}')
   images = np.empty((len(found), *image_size, channels), np.uint8)
   for masks in (False, True):
@@ -242,6 +240,13 @@ def read_folder(
     if highest != 1:
       break
   return images, found
+
+
+def list_folder(path: pathlib.Path) -> list[pathlib.Path]:
+  """The images below a folder, in the order of their names."""
+  known = Image.registered_extensions()
+  # A pipe would let us wait for ever.
+  return sorted(f for f in path.rglob('*') if f.suffix.lower() in known and f.is_file())
 
 
 def open_image(path: str | pathlib.Path) -> Image.Image:

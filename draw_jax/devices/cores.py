@@ -47,6 +47,13 @@ def use_cores(batch_sizes: Sequence[int], cores: int | None = None) -> int:
   return num
 
 
+def use_one_thread() -> None:
+  """Lets no result depend on the number of cores: sums are cut in another way for each thread."""
+  flags = os.environ.get('XLA_FLAGS', '')
+  if 'xla_cpu_multi_thread_eigen' not in flags:
+    os.environ['XLA_FLAGS'] = f'{flags} --xla_cpu_multi_thread_eigen=false'.strip()
+
+
 def keep_memory() -> None:
   """Keeps the memory of one training step for the next, where malloc is glibc's.
 

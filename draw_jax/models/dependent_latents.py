@@ -82,6 +82,10 @@ class DependentLatents(DRAW, DependentLatentsConfig):
     mixing = mixing.at[:, *below].set(layers.linear(self.mixing, h_enc))
     return posterior._replace(mixing=mixing)
 
+  def latents_in_use(self, params: Mapping[str, Any]) -> int:
+    del params
+    return self.latent
+
   def with_latents(self, params: Mapping[str, Any], num: int) -> dict[str, Any]:
     del params
     raise UserError(

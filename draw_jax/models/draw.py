@@ -101,8 +101,8 @@ _Rows = Float[Array, 'b h c w']
 _Window = attention.Window | None
 
 
-class _State(NamedTuple):
-  """What one time-step hands to the next."""
+class State(NamedTuple):
+  """What one glimpse hands to the next."""
 
   canvas: Array  # [B, H, M, W]: as `attention.to_hcw` lays it out
   encoder: tuple[Array, Array]  # h, c: [B, D] each
@@ -110,7 +110,7 @@ class _State(NamedTuple):
 
 
 def _trace(traced: tuple[Any, ...]) -> Trace:
-  """From the canvas as `_State` has it, and windows or None."""
+  """From the canvas as `State` has it, and windows or None."""
   canvas, *windows = traced
   return Trace(attention.to_hwc(canvas), *windows)
 
@@ -206,6 +206,26 @@ class DRAW(nn.Module, DrawConfig):
     """Eqs. 1-2: q(z_t | h_enc), from the layer `posterior` as the scan over glimpses has it."""
     return distributions.Gaussian(*jnp.split(linear(layer, h_enc, self.dtype), 2, -1))
 
+  def first(self, num: int) -> State:
+    """c_0, h_0 and cells, the same learned values for each of `num` examples."""
+    learned = State(
+      attention.to_hcw(self.canvas),
+      (self.encoder['h'], self.encoder['c']),
+      (self.decoder['h'], self.decoder['c']),
+    )
+    return layers.repeat_initial(learned, num)
+
+  def observe(self, x: Num[Array, 'b h w c'], state: State) -> tuple[State, distributions.Gaussian]:
+    """Eqs. 3-6, half a glimpse: the encoder's next state, and q(z_t) of x."""
+    x = x.astype(self.param_dtype)
+    large = self._large if self.attention else self._seen(x)
+    encoder, posterior, _ = self._look(large, state, attention.to_hcw(x))
+    return state._replace(encoder=encoder), posterior
+
+  def advance(self, state: State, z: Float[Array, 'b z']) -> State:
+    """Eqs. 7-8, the other half: the decoder's next state and the canvas, given the latents."""
+    return self._draw(self._large, state, z)[0]
+
   def infer(
     self, x: Num[Array, 'b h w c'], noise: Float[Array, 't b z'], *, trace: bool = False
   ) -> Terms:
@@ -222,7 +242,7 @@ class DRAW(nn.Module, DrawConfig):
 
     large = self._large if self.attention else self._seen(x)
     state, (posterior, prior, traced) = recurrence.scan(
-      step, large, self._initial(len(x)), noise, self.remat, self.dtype
+      step, large, self.first(len(x)), noise, self.remat, self.dtype
     )
     canvas = attention.to_hwc(state.canvas)
     mean, log_std, mixing = posterior
@@ -269,7 +289,7 @@ class DRAW(nn.Module, DrawConfig):
     return self._decode(latents, lambda _, z: z, trace)
 
   def _decode(
-    self, inputs: Float[Array, 't b z'], latents: Callable[[_State, Array], Array], trace: bool
+    self, inputs: Float[Array, 't b z'], latents: Callable[[State, Array], Array], trace: bool
   ) -> Drawn:
     """Eqs. 14-15 with the latents that (state, one input) give."""
     checks.latents('latents', inputs, None, self.latent)
@@ -278,7 +298,7 @@ class DRAW(nn.Module, DrawConfig):
       state, window = self._draw(self._large, state, latents(state, inputs))
       return state, (state.canvas, window) if trace else None
 
-    state, traced = jax.lax.scan(step, self._initial(inputs.shape[1]), inputs)
+    state, traced = jax.lax.scan(step, self.first(inputs.shape[1]), inputs)
     return attention.to_hwc(state.canvas), _trace(traced) if trace else None
 
   def reconstruct(
@@ -333,6 +353,16 @@ class DRAW(nn.Module, DrawConfig):
     """
     return resizing.with_latents(params, self.latent, num)
 
+  def latents_in_use(self, params: Mapping[str, Any]) -> int:
+    """How many latents `with_latents` has to keep so that nothing changes but the noise."""
+    posterior = params['posterior']
+    mean, log_std = jnp.split(jnp.vstack([posterior['kernel'], posterior['bias']]), 2, -1)
+    heard = params['decoder']['kernel'][: self.latent]
+    used = jnp.any(mean != 0, 0) | jnp.any(log_std != 0, 0) | jnp.any(heard != 0, 1)
+    # `with_latents` chooses by the weights of the means.
+    chosen = jnp.any(mean[:-1] != 0, 0)
+    return max(1, int(used.sum())) if bool((used == chosen).all()) else self.latent
+
   @property
   def _large(self) -> Layers:
     """The layers whose gradients are large."""
@@ -350,33 +380,30 @@ class DRAW(nn.Module, DrawConfig):
     bias = encoder['bias'] + gradients.product(self.dtype, x, of_x)
     return {**self._large, 'encoder': {**encoder, 'kernel': rest, 'bias': bias}}
 
-  def _initial(self, num: int) -> _State:
-    """c_0, h_0 and cells, the same learned values for each of `num` examples."""
-    learned = _State(
-      attention.to_hcw(self.canvas),
-      (self.encoder['h'], self.encoder['c']),
-      (self.decoder['h'], self.decoder['c']),
-    )
-    return layers.repeat_initial(learned, num)
-
   def _step(
-    self, large: Layers, state: _State, x: _Rows, noise: Float[Array, 'b z']
-  ) -> tuple[_State, distributions.Gaussian, tuple[_Window, ...]]:
+    self, large: Layers, state: State, x: _Rows, noise: Float[Array, 'b z']
+  ) -> tuple[State, distributions.Gaussian, tuple[_Window, ...]]:
     """Eqs. 3-8: one step of inference for x [B, H, C, W].
 
     Returns the next state, the posterior, and the windows it wrote and read through.
     """
-    h_dec = state.decoder[0]
-    mean = attention.to_hcw(self.distribution.mean(attention.to_hwc(state.canvas)))
-    glimpse, read_window = self._read(x, x - mean, h_dec)
-    inputs = jnp.concatenate([glimpse, h_dec], -1)
-    encoder = lstm(large['encoder'], state.encoder, inputs, self.dtype)
-    posterior = self.posterior_given(large['posterior'], encoder[0])
+    encoder, posterior, read_window = self._look(large, state, x)
     z = distributions.gaussian_sample(posterior.mean, posterior.log_std, noise, posterior.mixing)
     state, write_window = self._draw(large, state._replace(encoder=encoder), z)
     return state, posterior, (write_window, read_window)
 
-  def _draw(self, large: Layers, state: _State, z: Float[Array, 'b z']) -> tuple[_State, _Window]:
+  def _look(
+    self, large: Layers, state: State, x: _Rows
+  ) -> tuple[tuple[_Hidden, _Hidden], distributions.Gaussian, _Window]:
+    """Eqs. 3-6: the encoder's h and c, the posterior, and the window it read through."""
+    h_dec = state.decoder[0]
+    mean = attention.to_hcw(self.distribution.mean(attention.to_hwc(state.canvas)))
+    glimpse, window = self._read(x, x - mean, h_dec)
+    inputs = jnp.concatenate([glimpse, h_dec], -1)
+    encoder = lstm(large['encoder'], state.encoder, inputs, self.dtype)
+    return encoder, self.posterior_given(large['posterior'], encoder[0]), window
+
+  def _draw(self, large: Layers, state: State, z: Float[Array, 'b z']) -> tuple[State, _Window]:
     """Eqs. 7-8: one step of the decoder; the next state and the window."""
     decoder = lstm(large['decoder'], state.decoder, z, self.dtype)
     change, window = self._write(large['write'], decoder[0])

@@ -18,7 +18,7 @@ with a JSON object:
   exported_with      versions of draw_jax, jax and flax; the commit of draw_jax or null
   note               what else is to be known, or null
   curve              the cost in training, rows [split, step, value]; not in older files
-  sha256             of all tensors and of the rest of this object, see `_digest`
+  sha256             of all tensors and of the rest of this object, see `digest`
 """
 
 import contextlib
@@ -67,11 +67,11 @@ def write(
   Returns:
     The size in bytes.
   """
-  tensors = {name: np.ascontiguousarray(leaf) for name, leaf in by_name(params).items()}
+  tensors = as_arrays(params)
   if half:
     tensors = {name: _rounded(name, tensor) for name, tensor in tensors.items()}
   about = {'schema': _SCHEMA, **about, 'exported_with': versions() | {'commit': commit}}
-  about['sha256'] = _digest(about, tensors)
+  about['sha256'] = digest(about, tensors)
   text = json.dumps(about, sort_keys=True, allow_nan=False)
   content = safetensors.numpy.save(tensors, {_KEY: text})
   if limit is not None and len(content) > limit:
@@ -105,7 +105,7 @@ def read(path: pathlib.Path, label: str) -> tuple[dict[str, Any], dict[str, np.n
     raise UserError(
       f'{label} has the format {about["schema"]}, this version reads {_SCHEMA}: update draw_jax.'
     )
-  if about.get('sha256') != _digest(about, tensors):
+  if about.get('sha256') != digest(about, tensors):
     raise UserError(f'{label} is damaged: its content does not have the sha256 that it names.')
   return renamed.record(about), tensors
 
@@ -140,7 +140,12 @@ def by_name(tree: Any) -> dict[str, Any]:
   }
 
 
-def _digest(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+def as_arrays(params: Any) -> dict[str, np.ndarray]:
+  """By names such as 'decoder/kernel', on the host."""
+  return {name: np.ascontiguousarray(leaf) for name, leaf in by_name(params).items()}
+
+
+def digest(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
   """The sha256 of the JSON with sorted keys, but for `sha256`; then, by name, of each tensor.
 
   Each as a line of its name, type and shape, and its bytes.

@@ -14,6 +14,8 @@ SLIPS = {
   'python -m draw_jax.sample --output=x --num=many': '--num=many',
   'python -m draw_jax.figures --output=x --wrkdir=y': 'Did you mean: workdir',
   'python -m draw_jax.evaluate runs/mnist': "unknown argument 'runs/mnist'",
+  'python -m draw_jax.compress --model=mnist x': 'give INPUT and OUTPUT: see --help',
+  'python -m draw_jax.decompress x y z': "unknown argument 'z'",
   'python -m draw_jax.prepare': '--dataset must be given',
   'python -m draw_jax.train': '--config and --workdir must be given',
   'draw-train --workdir=x': '--config must be given',
@@ -109,7 +111,8 @@ def test_a_slip_ends_with_one_line(results, command):
 def test_help_has_examples_and_own_flags_first(results, name):
   code, out, err = results[f'{name} --help']
   assert (code, err) == (0, '')
-  own = 'output' if name in ('draw-sample', 'draw-export') else 'data_dir'
+  others = {'draw-sample': 'output', 'draw-export': 'output', 'draw-decompress': 'checkpoint'}
+  own = others.get(name, 'data_dir')
   order = [f'{MODULES[name]} --', f'\n  --{own} ', '\n  --compilation_cache ']
   places = [out.find(text) for text in order]
   assert -1 not in places
@@ -122,4 +125,5 @@ def test_help_has_examples_and_own_flags_first(results, name):
 
 def test_the_console_scripts():
   names = ('train', 'evaluate', 'sample', 'figures', 'prepare', 'sweep', 'export')
+  names += ('page', 'compress', 'decompress')
   assert set(SCRIPTS) == {f'draw-{name}' for name in names}

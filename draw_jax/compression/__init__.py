@@ -1,0 +1,1 @@
+"""Lossless compression with a trained network, by bits-back coding."""
