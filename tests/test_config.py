@@ -290,11 +290,31 @@ def test_variants():
   assert not config_lib.from_file(f'{path}:no_attention').model.attention
 
 
+@pytest.mark.parametrize('name', ['mnist:gray', 'svhn:likelihood', 'cifar10:likelihood'])
+def test_likelihoods_of_intensities(name):
+  file, _, variant = name.partition(':')
+  config = config_lib.from_file(f'{FOLDER}/{file}.py:{variant}')
+  config_lib.validate(config)
+  assert registry.find(config.data.name).binarization(config.data.binarization) == 'none'
+  task = models.create(config.model, (64, 64, 3))
+  assert task.is_likelihood('none')
+  assert task.metric_label('none') == 'bound (nats)'
+
+
+def test_components_are_for_a_mixture():
+  config = config_lib.default()
+  config.model.components = 2
+  with pytest.raises(UserError, match=r"model.components=2 is for a mixture, and model.output='b"):
+    config_lib.validate_for(config, (28, 28, 1), devices=1)
+  config.model.output = 'discretized_logistic'
+  config_lib.validate_for(config, (28, 28, 1), devices=1)
+
+
 @pytest.mark.parametrize(
   'name,message',
   [
     ('mnist.py:no_atention', "did you mean 'no_attention'"),
-    ('svhn.py:small', 'svhn.py has no variants: leave out :small.'),
+    ('quickstart.py:small', 'quickstart.py has no variants: leave out :small.'),
     ('mnits.py', r'/mnits.py: did you mean .+/mnist.py\? There are [^,]+/cifar10.py, '),
     ('nope.py', '/nope.py: There are'),  # and none that is like it but for the folder
     ('nowhere/mnist.py', 'nowhere/mnist.py: did you mean mnist\\? There are cifar10, '),

@@ -20,9 +20,9 @@ SLIPS = {
   'python -m draw_jax.train': '--config and --workdir must be given',
   'draw-train --workdir=x': '--config must be given',
   'draw-sample': '--output must be given',
-  f'draw-train --config={ROOT}/experiments/svhn.py:small --workdir=runs': 'has no variants',
+  f'draw-train --config={ROOT}/experiments/quickstart.py:small --workdir=runs': 'has no variants',
   'draw-train --config=svnh --workdir=runs': 'no experiment svnh: did you mean svhn?',
-  'draw-train --config=svhn:small --workdir=runs': 'has no variants',
+  'draw-train --config=quickstart:small --workdir=runs': 'has no variants',
   'draw-sweep --config=svnh --workdir=runs': 'no experiment svnh: did you mean svhn?',
   'draw-train --config=svhn --workdir=runs --config.train.epoch=3': 'mean config.train.epochs?',
 }
