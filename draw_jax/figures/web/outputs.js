@@ -7,8 +7,7 @@ image, in nats.
 */
 const Outputs = (() => {
   const sigmoid = x => 1 / (1 + Math.exp(-x));
-  const softplus = x => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
-  const logSigmoid = x => -softplus(-x);
+  const logSigmoid = x => Math.min(x, 0) - Math.log1p(Math.exp(-Math.abs(x)));
   const clip = (x, low, high) => Math.min(Math.max(x, low), high);
 
   function logSumExp(values) {
@@ -24,7 +23,7 @@ const Outputs = (() => {
 
   /* As in draw_jax.discretized_logistic, whose constants and letters these are. */
   function discretized_logistic(channels, components) {
-    const LARGEST = 1e6, FARTHEST = 100, LOG_SCALES = [-7, 7], HALF = 1 / 255;
+    const LARGEST = 1e6, LOG_SCALES = [-7, 7], HALF = 1 / 255;
     const count = components * (1 + 2 * channels + channels * (channels - 1) / 2) - 1;
 
     /* The mixture of pixel i: log weights, and what stands in a row of K for each of `which`. */
@@ -59,10 +58,10 @@ const Outputs = (() => {
     }
 
     /* The mean of a logistic variable that is clipped to [-1, 1]. */
-    function clippedMean(middle, scale) {
-      const near = clip(middle, -FARTHEST, FARTHEST);
-      const integral = softplus((1 - near) / scale) - softplus((-1 - near) / scale);
-      return clip(1 - scale * integral, -1, 1);
+    function clippedMean(middle, logScale) {
+      const inverse = Math.exp(-logScale);
+      const [above, below] = [1, -1].map(end => Math.log1p(Math.exp(-Math.abs(end - middle) * inverse)));
+      return clip(middle, -1, 1) + (below - above) / inverse;
     }
 
     function mean(canvas) {
@@ -70,11 +69,9 @@ const Outputs = (() => {
       for (let i = 0; i < canvas.length / count; i++) {
         const given = mixture(canvas, i);
         given.logWeights.forEach((logWeight, k) => {
-          const means = [];
-          for (let c = 0; c < channels; c++) {
-            means.push(clippedMean(center(given, c, k, means), Math.exp(given.logScale(c, k))));
-            result[i * channels + c] += .5 * Math.exp(logWeight) * means[c];
-          }
+          for (let c = 0; c < channels; c++)
+            result[i * channels + c] +=
+              .5 * Math.exp(logWeight) * clippedMean(given.mean(c, k), given.logScale(c, k));
         });
       }
       return result;
