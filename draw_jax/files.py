@@ -115,6 +115,19 @@ def is_there(path) -> bool:
     raise UserError(f'cannot look into {path.parent}: {error.strerror}.') from error
 
 
+def check_room(folder: pathlib.Path, size: int) -> None:
+  """Raises the error of a full disk where so many bytes cannot be written; writes none of them."""
+  if not hasattr(os, 'posix_fallocate') or not size:
+    return
+  with tempfile.TemporaryFile(dir=folder) as file:
+    try:
+      os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+      if is_full(error):
+        raise
+      # Some file systems cannot tell.
+
+
 def is_full(error: BaseException | None) -> bool:
   """Whether a write failed for want of space; the cause may be deep in a chain."""
   while error is not None:

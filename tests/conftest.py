@@ -19,3 +19,7 @@ install_import_hook(
 # inherit that: those of Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
   signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser):
+  parser.addoption('--kills', type=int, default=2, help='how many the soak tries (tests/soak)')

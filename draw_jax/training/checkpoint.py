@@ -86,15 +86,20 @@ class Checkpoints:
     parts = _parts(state)
     step = int(state.step)
     metrics = metrics and {**metrics, 'rank': rank[0] * _PHASE + rank[1]}
-    self._guard(
-      lambda: self._checkpointer.save_checkpointables_async(
+
+    def save():
+      if not files.is_remote(self._folder):
+        # Orbax comes upon a full disk in the background, where other processes wait for this one.
+        files.check_room(self._folder, sum(leaf.nbytes for leaf in jax.tree.leaves(parts)))
+      self._checkpointer.save_checkpointables_async(
         step,
         parts,
         force=True,
         metrics=metrics,
         custom_metadata=checkpoint_files.to_save(parts, progress, metrics),
       )
-    )
+
+    self._guard(save)
 
   def restore(
     self, like: TrainState, sharding, image_shape, num_train: int
@@ -172,9 +177,8 @@ class Checkpoints:
     except Exception as error:
       if not files.is_full(error):
         raise
-      self._checkpointer.reload()
-      latest = self.latest()
-      kept = f'the one of step {latest} is intact' if latest else 'there was none before it'
+      steps = workdir_lib.saved_steps(self._folder.parent)
+      kept = f'the one of step {steps[-1]} is intact' if steps else 'there was none before it'
       raise UserError(
         f'no space to save a checkpoint in {self._folder}: {kept}. Make room, then start the same '
         'command again to continue from there.'

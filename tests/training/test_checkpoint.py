@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -387,6 +388,26 @@ try:
 except UserError as error:
   print('UserError', error)
 """
+
+
+def test_room_is_looked_for_before_saving(tmp_path, monkeypatch):
+  """A limit on the size of files stands for a full disk."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+  try:
+    files.check_room(tmp_path, 5000)
+    with pytest.raises(OSError, match='File too large') as caught:
+      files.check_room(tmp_path, 5001)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+  assert files.is_full(caught.value)
+  assert list(tmp_path.iterdir()) == []
+
+  def refuse(*_):
+    raise OSError(errno.EOPNOTSUPP, 'x')  # As some file systems do.
+
+  monkeypatch.setattr(files.os, 'posix_fallocate', refuse)
+  files.check_room(tmp_path, 1)
 
 
 def test_disk_full(workdir):
