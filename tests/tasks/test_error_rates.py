@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from scipy import stats
 
 from draw_jax.tasks import error_rates
 
@@ -18,6 +17,12 @@ def test_summary_counts_each_example_once():
 
 
 @pytest.mark.parametrize(('errors', 'num'), [(0, 50), (1, 30), (336, 10_000), (30, 30)])
-def test_interval_is_wilsons(errors, num):
-  expected = stats.binomtest(errors, num).proportion_ci(0.95, method='wilson')
-  np.testing.assert_allclose(error_rates.wilson_interval(errors, num), expected, atol=1e-12)
+def test_interval_holds_the_rates_that_a_score_test_accepts(errors, num):
+  low, high = error_rates.interval(errors, num)
+  assert 0 <= low <= errors / num <= high <= 1
+  for end in (low, high):
+    deviation = abs(errors / num - end)
+    if deviation < 1e-9:  # at 0 or 1, where all rates as far are accepted
+      assert errors in (0, num)
+    else:
+      assert deviation / np.sqrt(end * (1 - end) / num) == pytest.approx(1.959964, abs=1e-5)
