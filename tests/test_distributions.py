@@ -162,3 +162,16 @@ def test_a_prior_that_is_not_standard():
   kl = distributions.gaussian_kl(mean, log_std, prior)
   error = np.std(log_q - log_p, axis=0) / np.sqrt(len(z))
   assert np.all(np.abs(kl - (log_q - log_p).mean(0)) < 5 * error)
+
+
+def test_entropy_of_bytes():
+  """Of 0 and 255 it is zero, also where XLA fuses the division with what comes after it."""
+
+  @jax.jit
+  def entropy(images):
+    return distributions.bernoulli_entropy(images.astype(jnp.float32) / 255).sum((1, 2, 3))
+
+  x = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
+  images = np.concatenate([x, 255 * (x > 100), 0 * x])
+  expected = scipy.stats.bernoulli(images / 255).entropy().sum((1, 2, 3))
+  np.testing.assert_allclose(entropy(images), expected, rtol=1e-6)

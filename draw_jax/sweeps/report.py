@@ -25,6 +25,7 @@ from draw_jax.training import run_log
 _ORDER = ('running', 'stopping', 'failed', 'stopped', 'finished', 'waiting')  # in the live table
 _DRAWN = 10  # runs in the plot: as many as there are colors
 _LINES = 5  # of the log of a run that failed
+_ANY_SIZE = (1024, 1024, 1)  # of images: every model has room on them
 
 
 class Display:
@@ -158,7 +159,7 @@ def save(
 def _label(config) -> str:
   """What a plot calls the metric of a run; the size of the images does not matter."""
   binarization = datasets.find(config.data.name).binarization(config.data.binarization)
-  return registry.create(config.model, (1, 1, 1), 1).metric_label(binarization)
+  return registry.create(config.model, _ANY_SIZE, 1).metric_label(binarization)
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -104,7 +104,7 @@ def test_data_are_those_that_it_was_trained_on(workdir, tmp_path):
   changed = dataclasses.replace(loaded, binarization='threshold')
   assert changed.dataset.binarization == 'threshold'
   assert set(np.unique(changed.held_out_images(3, 0))) == {0, 1}
-  np.save(tmp_path / 'others.npy', np.zeros((4, 9, 14, 3), np.uint8))
+  np.save(tmp_path / 'others.npy', np.full((4, 9, 14, 3), 200, np.uint8))
   with loaded.config.unlocked():
     loaded.config.data.path = str(tmp_path / 'others.npy')
   with pytest.raises(UserError, match='are 9 x 14 x 3, the model was trained on 10 x 14 x 3'):

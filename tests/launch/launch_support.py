@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 
 from training_support import ROOT
@@ -27,8 +28,8 @@ os.write(1, f'{line}\\n'.encode())
 
 def joined(stdout: str) -> list[list]:
   """What the processes of JOIN printed, sorted; Gloo speaks, too."""
-  lines = stdout.splitlines()
-  return sorted(json.loads(line) for line in lines if not line.startswith('[Gloo]'))
+  # Gloo's lines come in pieces, between which others may stand.
+  return sorted(map(json.loads, re.findall(r'\[\d+, \d+, (?:null|".*?"), \[.*?\]\]', stdout)))
 
 
 def write_stub(path: pathlib.Path, text: str) -> None:

@@ -30,9 +30,13 @@ SHAPES = {
   'quickstart.py': (28, 28, 1),
   'mnist.py': (28, 28, 1),
   'mnist.py:no_attention': (28, 28, 1),
+  'mnist.py:gray': (28, 28, 1),
+  'dependent_latents.py': (28, 28, 1),
+  'omniglot.py': (28, 28, 1),
   'two_digit_mnist.py': (60, 60, 1),
   'svhn.py': (54, 54, 3),
   'cifar10.py': (32, 32, 3),
+  'cifar10.py:likelihood': (32, 32, 3),
   'own_images.py': (32, 32, 3),
   **{f'cluttered_mnist.py:{variant}': (100, 100, 1) for variant in CLUTTERED},
 }
