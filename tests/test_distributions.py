@@ -172,6 +172,6 @@ def test_entropy_of_bytes():
     return distributions.bernoulli_entropy(images.astype(jnp.float32) / 255).sum((1, 2, 3))
 
   x = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
-  images = np.concatenate([x, 255 * (x > 100), 0 * x])
+  images = np.concatenate([x, 255 * (x > 100), 0 * x]).astype(np.uint8)
   expected = scipy.stats.bernoulli(images / 255).entropy().sum((1, 2, 3))
   np.testing.assert_allclose(entropy(images), expected, rtol=1e-6)
