@@ -173,5 +173,6 @@ def test_entropy_of_bytes():
 
   x = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
   images = np.concatenate([x, 255 * (x > 100), 0 * x]).astype(np.uint8)
+  images = np.resize(images, (60, 16, 16, 1))  # XLA does not fuse them for a few images
   expected = scipy.stats.bernoulli(images / 255).entropy().sum((1, 2, 3))
   np.testing.assert_allclose(entropy(images), expected, rtol=1e-6)

@@ -181,7 +181,7 @@ def test_mistakes_end_with_one_line(workdir, tmp_path):
   (fresh / 'config.json').write_text(json.dumps(config))
   # The same checkpoints beside configs that describe other models or other data.
   other, data, more = tmp_path / 'other', tmp_path / 'data', tmp_path / 'more'
-  np.save(tmp_path / 'more.npy', np.zeros((300, 8, 8, 1), np.uint8))
+  np.save(tmp_path / 'more.npy', np.full((300, 8, 8, 1), 200, np.uint8))
   for folder, section, field, value in (
     (other, 'model', 'hidden', 9),
     (data, 'data', 'path', support.write_images(tmp_path, size=6)),

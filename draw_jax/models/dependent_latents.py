@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from draw_jax import distributions
+from draw_jax import distributions, fields
 from draw_jax.attention import Array
 from draw_jax.errors import UserError
 from draw_jax.models import layers
@@ -37,6 +37,8 @@ _MOST = 32  # latents with covariances: their number of weights grows with the s
 class DependentLatentsConfig(DrawConfig):
   """What an experiment says of it besides what it says of DRAW."""
 
+  # Z: as many as DRAW's trained model uses.
+  latent: int = fields.field(3, at_least=1)
   # p(z_t) depends on the glimpses before.
   learned_prior: bool = True
   # q(z_t) has all covariances.
