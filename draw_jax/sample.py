@@ -3,7 +3,8 @@
     python -m draw_jax.sample --workdir=DIR --output=OUT --num=64 --seed=0
     python -m draw_jax.sample --model=mnist --output=OUT
 
-writes OUT/samples.png, a grid, and OUT/samples.gif, the drawing of the first few.
+writes OUT/samples.png, a grid, and OUT/samples.gif, the drawing of the first few. A model that is
+told classes draws all of them, one in each column, or with --label=3 that class alone.
 """
 
 import math
@@ -21,7 +22,10 @@ _MODEL = flags.DEFINE_string(
 )
 _CHECKPOINT = flags.DEFINE_string('checkpoint', 'best', 'best, latest, or a step.')
 _OUTPUT = flags.DEFINE_string('output', None, 'Folder for the images.', required=True)
-_NUM = flags.DEFINE_integer('num', 64, 'How many images.', lower_bound=1)
+_NUM = flags.DEFINE_integer(
+  'num', None, 'How many images. Default: 64, or 8 of each class.', lower_bound=1
+)
+_LABEL = flags.DEFINE_integer('label', None, 'Class to draw, of a model that is told classes.')
 _COLUMNS = flags.DEFINE_integer('columns', None, 'Images in a row of the grid.', lower_bound=1)
 _SEED = flags.DEFINE_integer(
   'seed', 0, 'The same seed gives the same images.', lower_bound=0, upper_bound=2**32 - 1
@@ -36,18 +40,21 @@ def main() -> None:
   output = pathlib.Path(_OUTPUT.value)
   model = trained.find(_WORKDIR.value, _MODEL.value, _CHECKPOINT.value)
   model.task.check_draws()
-  memory.check(4 * _NUM.value * math.prod(model.image_shape), f'--num={_NUM.value}')
+  classes = model.task.classes if _LABEL.value is None else None
+  total = _NUM.value or 8 * (classes or 8)
+  memory.check(4 * total * math.prod(model.image_shape), f'--num={total}')
 
   def draw(num: int, trace: bool) -> passes.Drawing:
+    given = model.task.chosen(num, _LABEL.value)
     return passes.generate(
-      model.model, model.params, num, _SEED.value, trace=trace, binary=_BINARY.value
+      model.model, model.params, num, _SEED.value, trace=trace, binary=_BINARY.value, given=given
     )
 
-  images = draw(_NUM.value, trace=False).images[0]
-  columns = min(_COLUMNS.value or grid.default_columns(len(images)), len(images))
+  images = draw(total, trace=False).images[0]
+  columns = min(_COLUMNS.value or classes or grid.default_columns(total), total)
   scale = animation.default_scale(columns * images.shape[2])
   grid.save_png(output / 'samples.png', grid.tile(images, columns, scale=scale))
-  first = draw(min(_NUM.value, _ANIMATED), trace=True)
+  first = draw(min(total, _ANIMATED), trace=True)
   frames = animation.drawing_frames(first.images, first.write, model.model.write_size)
   animation.save_gif(output / 'samples.gif', frames)
   if _NPZ.value:

@@ -94,6 +94,13 @@ class TrainedModel:
         f'images of {dataset.name} are {_by(dataset.image_shape)}, the model was trained on '
         f'{_by(self.image_shape)}: give the data it was trained on.'
       )
+    # Of labels that a network takes there are as many classes as it has weights for.
+    classes = getattr(self.model, 'num_classes', None)
+    if classes not in (None, dataset.num_classes):
+      raise UserError(
+        f'{dataset.name} has {dataset.num_classes or "no"} classes, and the model was trained on '
+        f'{classes}: give the data it was trained on.'
+      )
     return dataset
 
   def check_held_out(self, dataset: data.Dataset, split: str) -> None:
@@ -107,9 +114,14 @@ class TrainedModel:
 
   def held_out_images(self, num: int, seed: int) -> np.ndarray:
     """Some images [num, H, W, C] in [0, 1] that it was not trained on."""
+    return self.held_out(num, seed)[0]
+
+  def held_out(self, num: int, seed: int) -> tuple[np.ndarray, dict[str, jax.Array]]:
+    """The same images, and what the network is told of them, see `base.Task.given`."""
     # Shuffled: a split may be sorted by class.
     batches = self.dataset.train_batches(num, seed=seed, split=self.config.eval.split)
-    return next(batches)['image'].astype(np.float32) / 255
+    batch = next(batches)
+    return batch['image'].astype(np.float32) / 255, self.task.given(batch)
 
   def training_images(self, size: int = 2048) -> Iterator[np.ndarray]:
     """All training images, uint8, in chunks of at most `size`.

@@ -30,11 +30,12 @@ def build(case='oblong', param_dtype='float32', **more):
 
 
 @functools.cache
-def random_params(model):
+def random_params(model, **given):
   """Parameters without a zero among them, initial states and biases too."""
   rng = np.random.default_rng(0)
   image = jnp.zeros((1, *model.image_shape))
-  shapes = jax.eval_shape(model.init, jax.random.key(0), image, jax.random.key(0))['params']
+  init = functools.partial(model.init, **given)
+  shapes = jax.eval_shape(init, jax.random.key(0), image, jax.random.key(0))['params']
 
   def draw(leaf):
     scale = leaf.shape[0] ** -0.5 if leaf.ndim == 2 else 0.5

@@ -26,7 +26,7 @@ class Coder:
   """
 
   def __init__(self, model: Any):
-    model.task.check_draws()
+    model.task.check_codes()
     if not model.task.is_likelihood(model.binarization):
       raise UserError(
         f'the model was trained on intensities with the output {model.config.model.output!r}, '

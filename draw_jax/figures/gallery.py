@@ -62,7 +62,13 @@ def make_samples(trained: TrainedModel, options: FigureOptions) -> None:
   num = options.num * _COLUMNS
   memory.check(4 * num * math.prod(trained.image_shape), f'--num={options.num}')
   images = passes.generate(
-    trained.model, trained.params, num, options.seed, trace=False, binary=options.binary
+    trained.model,
+    trained.params,
+    num,
+    options.seed,
+    trace=False,
+    binary=options.binary,
+    given=trained.task.chosen(num, None),
   ).images[0]
   beside = images[_COLUMNS - 1 :: _COLUMNS]
   arrays = {'images': images}
@@ -130,10 +136,17 @@ def make_reconstructions(trained: TrainedModel, options: FigureOptions) -> None:
 def make_interpolation(trained: TrainedModel, options: FigureOptions) -> None:
   """Ways between images through the latents."""
   trained.task.check_draws()
-  ends = trained.held_out_images(2 * options.num, options.seed)
+  ends, given = trained.held_out(2 * options.num, options.seed)
   first, last = np.split(ends, 2)
   ways = passes.interpolate(
-    trained.model, trained.params, first, last, _BETWEEN, options.seed, binary=options.binary
+    trained.model,
+    trained.params,
+    first,
+    last,
+    _BETWEEN,
+    options.seed,
+    binary=options.binary,
+    given=given,
   )
   page.save(sequences.interpolation(first, ways, last), options.output / 'interpolation')
   if options.npz:
@@ -267,7 +280,12 @@ def _generate(trained: TrainedModel, options: FigureOptions) -> passes.Drawing:
   trained.task.check_draws()
   _check_memory(trained, options)
   return passes.generate(
-    trained.model, trained.params, options.num, options.seed, binary=options.binary
+    trained.model,
+    trained.params,
+    options.num,
+    options.seed,
+    binary=options.binary,
+    given=trained.task.chosen(options.num, None),
   )
 
 
@@ -276,9 +294,9 @@ def _reconstruct(
 ) -> tuple[np.ndarray, passes.Drawing]:
   trained.task.check_draws()
   _check_memory(trained, options)
-  targets = trained.held_out_images(options.num, options.seed)
+  targets, given = trained.held_out(options.num, options.seed)
   drawing = passes.reconstruct(
-    trained.model, trained.params, targets, options.seed, binary=options.binary
+    trained.model, trained.params, targets, options.seed, binary=options.binary, given=given
   )
   return targets, drawing
 

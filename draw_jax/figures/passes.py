@@ -6,6 +6,7 @@ work is done in.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -18,6 +19,8 @@ from draw_jax.attention import Window
 from draw_jax.models.draw import DRAW
 
 CHUNK = 128  # examples worked on at once
+
+Given = Mapping[str, jax.Array]
 
 
 class Drawing(NamedTuple):
@@ -51,6 +54,7 @@ def generate(
   glimpses: int | None = None,
   trace: bool = True,
   binary: bool = False,
+  given: Given | None = None,
 ) -> Drawing:
   """Draws images from the prior.
 
@@ -62,18 +66,24 @@ def generate(
     glimpses: T; None takes the model's own.
     trace: keep every step, or else only the last.
     binary: draw the pixels from D(X | c), or else show their mean, as the paper.
+    given: what the network is told of each image besides, [n, ...] each; see `tasks.base.Task`.
   """
   fixed = {'glimpses': glimpses or model.glimpses, 'trace': trace, 'binary': binary}
   key = jax.random.key(seed)
-  return _in_chunks(lambda i: _generate(model, params, key, i, **fixed), num, 'drawing')
+  draw = lambda i: _generate(model, params, key, i, _of(given, i), **fixed)  # noqa: E731
+  return _in_chunks(draw, num, 'drawing')
 
 
-def reconstruct(model: DRAW, params, images, seed: int, *, binary: bool = False) -> Drawing:
+def reconstruct(
+  model: DRAW, params, images, seed: int, *, binary: bool = False, given: Given | None = None
+) -> Drawing:
   """Encodes images [n, H, W, C] and draws them again; every step is kept."""
   images = jnp.asarray(images, jnp.float32)
   fixed = {'glimpses': model.glimpses, 'binary': binary}
   key = jax.random.key(seed)
-  draw = lambda i: _reconstruct(model, params, key, i, images[i], **fixed)  # noqa: E731
+  draw = lambda i: _reconstruct(  # noqa: E731
+    model, params, key, i, images[i], _of(given, i), **fixed
+  )
   return _in_chunks(draw, len(images), 'reconstructing')
 
 
@@ -86,6 +96,7 @@ def interpolate(
   seed: int,
   *,
   binary: bool = False,
+  given: Given | None = None,
 ) -> np.ndarray:
   """Images on the way from some images to others, on straight lines between their latents.
 
@@ -100,6 +111,8 @@ def interpolate(
     between: K, images of each way, the reconstructions of both ends among them.
     seed: of the noise.
     binary: draw the pixels, or else show their mean.
+    given: what the network is told of the images and then of the others, [2 n, ...] each; on the
+      way it is told what is between.
 
   Returns:
     [n, K, H, W, C], in [0, 1].
@@ -108,12 +121,14 @@ def interpolate(
   key, indices = jax.random.key(seed), jnp.arange(num)
   noise = _noise(model, key, indices, model.glimpses)
   ends = jnp.concatenate([jnp.asarray(images), jnp.asarray(others)])
-  latents = _latents(model, params, ends, jnp.concatenate([noise, noise], 1))
-  first, last = jnp.split(latents, 2, 1)
-  ways = [
-    _decode(model, params, first + (last - first) * a, key, indices, binary=binary)
-    for a in np.linspace(0, 1, between)
-  ]
+  given = _of(given, jnp.arange(2 * num))
+  latents = _latents(model, params, ends, jnp.concatenate([noise, noise], 1), given)
+  first = jnp.split(latents, 2, 1)[0], _of(given, indices)
+  last = jnp.split(latents, 2, 1)[1], _of(given, num + indices)
+  ways = []
+  for a in np.linspace(0, 1, between):
+    z, told = jax.tree.map(lambda x, y, a=a: x + (y - x) * a, first, last)
+    ways.append(_decode(model, params, z, key, indices, told, binary=binary))
   return np.stack(ways, 1)
 
 
@@ -125,32 +140,37 @@ def _look(model, params, x) -> Looking:
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'glimpses', 'trace', 'binary'))
-def _generate(model, params, key, indices, *, glimpses, trace, binary) -> Drawing:
+def _generate(model, params, key, indices, given, *, glimpses, trace, binary) -> Drawing:
   noise = _noise(model, key, indices, glimpses)
-  canvas, traced = model.apply({'params': params}, noise, trace=trace, method='draw')
+  canvas, traced = model.apply({'params': params}, noise, trace=trace, method='draw', **given)
   canvas, write = (traced.canvas, traced.write) if trace else (canvas[None], None)
   return Drawing(_show(model, canvas, key, indices, binary), write)
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'glimpses', 'binary'))
-def _reconstruct(model, params, key, indices, x, *, glimpses, binary) -> Drawing:
+def _reconstruct(model, params, key, indices, x, given, *, glimpses, binary) -> Drawing:
   noise = _noise(model, key, indices, glimpses)
-  terms = model.apply({'params': params}, x, noise, trace=True, method='infer')
+  terms = model.apply({'params': params}, x, noise, trace=True, method='infer', **given)
   images = _show(model, terms.trace.canvas, key, indices, binary)
   return Drawing(images, terms.trace.write, terms.trace.read, terms.kl)
 
 
 @functools.partial(jax.jit, static_argnames='model')
-def _latents(model, params, x, noise) -> jax.Array:
+def _latents(model, params, x, noise, given) -> jax.Array:
   """The latents [T, B, Z] that the encoder draws for images [B, H, W, C]."""
-  return model.apply({'params': params}, x, noise, method='infer').latents
+  return model.apply({'params': params}, x, noise, method='infer', **given).latents
 
 
 @functools.partial(jax.jit, static_argnames=('model', 'binary'))
-def _decode(model, params, latents, key, indices, *, binary) -> jax.Array:
+def _decode(model, params, latents, key, indices, given, *, binary) -> jax.Array:
   """The images [B, H, W, C] of latents [T, B, Z]."""
-  canvas, _ = model.apply({'params': params}, latents, method='decode')
+  canvas, _ = model.apply({'params': params}, latents, method='decode', **given)
   return _show(model, canvas[None], key, indices, binary)[0]
+
+
+def _of(given: Given | None, indices) -> dict[str, jax.Array]:
+  """What the network is told of the examples of these indices."""
+  return {name: jnp.asarray(array)[indices] for name, array in (given or {}).items()}
 
 
 def _noise(model: DRAW, key, indices, glimpses: int) -> jax.Array:

@@ -65,14 +65,20 @@ def image(x: Array, image_shape: tuple[int, int, int]) -> None:
 
 def intensities(name: str, x: Array) -> None:
   """Raises a `UserError` for values that are there already and not in [0, 1]."""
-  known = isinstance(x, np.ndarray | jax.Array) and not isinstance(x, jax.core.Tracer)
-  if not known or not x.size or (isinstance(x, jax.Array) and not x.is_fully_addressable):
+  if not _is_known(x) or not x.size:
     return
   values = np.asarray(x)
   low, high = values.min(), values.max()
   if not 0 <= low <= high <= 1:  # also where they are no numbers
     hint = 'divide bytes by 255' if high > 1 and low >= 0 else 'scale them'
     raise UserError(f'{name} has values from {low:g} to {high:g}: images are in [0, 1], {hint}.')
+
+
+def _is_known(x: Any) -> bool:
+  """Whether the values of an array are there, on this process."""
+  if isinstance(x, jax.core.Tracer):
+    return False
+  return isinstance(x, np.ndarray) or (isinstance(x, jax.Array) and x.is_fully_addressable)
 
 
 def latents(name: str, values: Array, num: int | None, latent: int) -> None:
@@ -83,6 +89,37 @@ def latents(name: str, values: Array, num: int | None, latent: int) -> None:
     raise UserError(
       f'{name} is {by(shape)}: it must be glimpses x {batch} x {latent}, with a glimpse at least.'
     )
+
+
+def label(value: Any, num: int, num_classes: int) -> Array:
+  """The label of `num` images as an array: a class, [B] classes, or [B, K] weights of them.
+
+  Raises a `UserError` for another shape or type, and for classes that are there already and not
+  from 0 to K - 1: what JAX makes of those is no error.
+  """
+  if value is None:
+    raise UserError(
+      'the network is told the class of its images: give label=, for all or for each.'
+    )
+  array = value if isinstance(value, jax.Array) else np.asarray(value)
+  if array.ndim == 2:
+    if array.shape != (num, num_classes) or array.dtype.kind not in 'buif':
+      raise UserError(
+        f'label is {by(array.shape)} of {array.dtype}: weights of the classes are '
+        f'{num} x {num_classes} numbers.'
+      )
+    return array
+  if array.shape not in ((), (num,)) or array.dtype.kind not in 'iu':
+    raise UserError(
+      f'label is {by(array.shape)} of {array.dtype}: give one class as a whole number, or '
+      f'{num} of them.'
+    )
+  if array.size and _is_known(array):
+    low, high = int(array.min()), int(array.max())
+    if not 0 <= low <= high < num_classes:
+      wrong = low if low < 0 else high
+      raise UserError(f'label={wrong} must be from 0 to {num_classes - 1}.')
+  return array
 
 
 def ends_in(name: str, values: Array, shape: tuple[int, ...]) -> None:

@@ -174,6 +174,7 @@ class DRAW(nn.Module, DrawConfig):
     *,
     glimpses: int | None = None,
     trace: bool = False,
+    **given: Any,
   ) -> Terms:
     """The terms of the loss for a batch, with noise drawn from a key.
 
@@ -182,9 +183,10 @@ class DRAW(nn.Module, DrawConfig):
       key: a PRNG key.
       glimpses: T; None takes the module's own.
       trace: also return every glimpse.
+      **given: what `layers_given` takes; nothing in DRAW itself.
     """
     num = checks.batch(x, self.image_shape)
-    return self.infer(x, self.noise(key, num, glimpses), trace=trace)
+    return self.infer(x, self.noise(key, num, glimpses), trace=trace, **given)
 
   def noise(
     self, key: jax.Array, num: int, glimpses: int | None = None
@@ -206,6 +208,16 @@ class DRAW(nn.Module, DrawConfig):
     """Eqs. 1-2: q(z_t | h_enc), from the layer `posterior` as the scan over glimpses has it."""
     return distributions.Gaussian(*jnp.split(linear(layer, h_enc, self.dtype), 2, -1))
 
+  def layers_given(self, num: int) -> Layers:
+    """The layers whose gradients are large, for `num` images.
+
+    A network that is told more of its images than their noise takes it here, as keyword arguments
+    that every method below hands on; a bias may then be [B, O], one for each image.
+    """
+    del num
+    names = ('encoder', 'posterior', 'decoder', 'write')
+    return {name: getattr(self, name) for name in names}
+
   def first(self, num: int) -> State:
     """c_0, h_0 and cells, the same learned values for each of `num` examples."""
     learned = State(
@@ -215,19 +227,26 @@ class DRAW(nn.Module, DrawConfig):
     )
     return layers.repeat_initial(learned, num)
 
-  def observe(self, x: Num[Array, 'b h w c'], state: State) -> tuple[State, distributions.Gaussian]:
+  def observe(
+    self, x: Num[Array, 'b h w c'], state: State, **given: Any
+  ) -> tuple[State, distributions.Gaussian]:
     """Eqs. 3-6, half a glimpse: the encoder's next state, and q(z_t) of x."""
     x = x.astype(self.param_dtype)
-    large = self._large if self.attention else self._seen(x)
+    large = self._seen(self.layers_given(len(x), **given), x)
     encoder, posterior, _ = self._look(large, state, attention.to_hcw(x))
     return state._replace(encoder=encoder), posterior
 
-  def advance(self, state: State, z: Float[Array, 'b z']) -> State:
+  def advance(self, state: State, z: Float[Array, 'b z'], **given: Any) -> State:
     """Eqs. 7-8, the other half: the decoder's next state and the canvas, given the latents."""
-    return self._draw(self._large, state, z)[0]
+    return self._draw(self.layers_given(len(z), **given), state, z)[0]
 
   def infer(
-    self, x: Num[Array, 'b h w c'], noise: Float[Array, 't b z'], *, trace: bool = False
+    self,
+    x: Num[Array, 'b h w c'],
+    noise: Float[Array, 't b z'],
+    *,
+    trace: bool = False,
+    **given: Any,
   ) -> Terms:
     """Eqs. 3-12 with the noise of the latents given: [B, H, W, C], [T, B, Z]."""
     num = checks.batch(x, self.image_shape)
@@ -240,7 +259,7 @@ class DRAW(nn.Module, DrawConfig):
       state, posterior, windows = self._step(large, state, rows, noise)
       return state, (posterior, prior, (state.canvas, *windows) if trace else None)
 
-    large = self._large if self.attention else self._seen(x)
+    large = self._seen(self.layers_given(num, **given), x)
     state, (posterior, prior, traced) = recurrence.scan(
       step, large, self.first(len(x)), noise, self.remat, self.dtype
     )
@@ -258,13 +277,19 @@ class DRAW(nn.Module, DrawConfig):
     )
 
   def generate(
-    self, num: int, key: jax.Array, *, glimpses: int | None = None, trace: bool = False
+    self,
+    num: int,
+    key: jax.Array,
+    *,
+    glimpses: int | None = None,
+    trace: bool = False,
+    **given: Any,
   ) -> Drawn:
     """Eqs. 13-15: canvases drawn from the prior, with noise drawn from a key; see `decode`."""
     checks.count('num', num)
-    return self.draw(self.noise(key, num, glimpses), trace=trace)
+    return self.draw(self.noise(key, num, glimpses), trace=trace, **given)
 
-  def draw(self, noise: Float[Array, 't b z'], *, trace: bool = False) -> Drawn:
+  def draw(self, noise: Float[Array, 't b z'], *, trace: bool = False, **given: Any) -> Drawn:
     """Eqs. 13-15: canvases drawn from the prior with this noise [T, B, Z]; see `decode`."""
 
     def latents(state, noise):
@@ -273,32 +298,39 @@ class DRAW(nn.Module, DrawConfig):
         return noise
       return distributions.gaussian_sample(prior.mean, prior.log_std, noise)
 
-    return self._decode(noise, latents, trace)
+    return self._decode(noise, latents, trace, given)
 
-  def decode(self, latents: Float[Array, 't b z'], *, trace: bool = False) -> Drawn:
+  def decode(self, latents: Float[Array, 't b z'], *, trace: bool = False, **given: Any) -> Drawn:
     """Eqs. 14-15: the canvas that latents lead to; the encoder takes no part.
 
     Args:
       latents: [T, B, Z].
       trace: also return every glimpse.
+      **given: see `layers_given`.
 
     Returns:
       c_T [B, H, W, M], and a Trace or None. `mean` and `sample` turn canvases
       into images.
     """
-    return self._decode(latents, lambda _, z: z, trace)
+    return self._decode(latents, lambda _, z: z, trace, given)
 
   def _decode(
-    self, inputs: Float[Array, 't b z'], latents: Callable[[State, Array], Array], trace: bool
+    self,
+    inputs: Float[Array, 't b z'],
+    latents: Callable[[State, Array], Array],
+    trace: bool,
+    given: Mapping[str, Any],
   ) -> Drawn:
     """Eqs. 14-15 with the latents that (state, one input) give."""
     checks.latents('latents', inputs, None, self.latent)
+    num = inputs.shape[1]
+    large = self.layers_given(num, **given)
 
     def step(state, inputs):
-      state, window = self._draw(self._large, state, latents(state, inputs))
+      state, window = self._draw(large, state, latents(state, inputs))
       return state, (state.canvas, window) if trace else None
 
-    state, traced = jax.lax.scan(step, self.first(inputs.shape[1]), inputs)
+    state, traced = jax.lax.scan(step, self.first(num), inputs)
     return attention.to_hwc(state.canvas), _trace(traced) if trace else None
 
   def reconstruct(
@@ -308,9 +340,10 @@ class DRAW(nn.Module, DrawConfig):
     *,
     glimpses: int | None = None,
     trace: bool = False,
+    **given: Any,
   ) -> Drawn:
     """The canvas that the encoder's latents for x lead to, and a Trace or None."""
-    terms = self(x, key, glimpses=glimpses, trace=trace)
+    terms = self(x, key, glimpses=glimpses, trace=trace, **given)
     return terms.canvas, terms.trace
 
   def log_prob(
@@ -363,22 +396,18 @@ class DRAW(nn.Module, DrawConfig):
     chosen = jnp.any(mean[:-1] != 0, 0)
     return max(1, int(used.sum())) if bool((used == chosen).all()) else self.latent
 
-  @property
-  def _large(self) -> Layers:
-    """The layers whose gradients are large."""
-    names = ('encoder', 'posterior', 'decoder', 'write')
-    return {name: getattr(self, name) for name in names}
-
-  def _seen(self, x: Float[Array, 'b h w c']) -> Layers:
-    """The large layers without attention, their encoder knowing x [B, H, W, C] already.
+  def _seen(self, large: Layers, x: Float[Array, 'b h w c']) -> Layers:
+    """The large layers, without attention their encoder knowing x [B, H, W, C] already.
 
     The glimpse is then x, the same at every step, and the error image: multiplied once,
     before the steps, x is a bias [B, 4 D] of its own for each example.
     """
-    encoder, x = self.encoder, x.reshape(len(x), -1)
+    if self.attention:
+      return large
+    encoder, x = large['encoder'], x.reshape(len(x), -1)
     of_x, rest = jnp.split(encoder['kernel'], [x.shape[-1]])
     bias = encoder['bias'] + gradients.product(self.dtype, x, of_x)
-    return {**self._large, 'encoder': {**encoder, 'kernel': rest, 'bias': bias}}
+    return {**large, 'encoder': {**encoder, 'kernel': rest, 'bias': bias}}
 
   def _step(
     self, large: Layers, state: State, x: _Rows, noise: Float[Array, 'b z']

@@ -152,6 +152,26 @@ class Task:
     """
     raise NotImplementedError
 
+  @property
+  def classes(self) -> int | None:
+    """Of how many the network is told that of an image that it draws; None: it is told nothing."""
+    return None
+
+  def given(self, batch: Batch) -> dict[str, jax.Array]:
+    """What the network is told of the images of a batch: keyword arguments, [B, ...] each.
+
+    Of images between two others it is told what lies between.
+    """
+    del batch
+    return {}
+
+  def chosen(self, num: int, label: int | None) -> dict[str, jax.Array]:
+    """The same of images that it is to draw: of this class, or if None of all classes in turns."""
+    del num
+    if label is not None:
+      raise UserError(f'--label={label}: a model {self.name!r} is told of no classes.')
+    return {}
+
   def images(self, params: Params, batch: Batch, key: jax.Array, glimpses: int) -> dict:
     """Images to look at during training by name, each [N, H, W, C] in [0, 1]."""
     del params, batch, key, glimpses
@@ -218,6 +238,10 @@ class Task:
       f'a model {self.name!r} draws no images; it classifies them. '
       '`python -m draw_jax.figures --figure=glimpses` shows where a classifier looks.'
     )
+
+  def check_codes(self) -> None:
+    """Raises a `UserError` unless the images alone are enough to code them."""
+    self.check_draws()
 
   def check_looks(self) -> None:
     """Raises a `UserError` unless the model takes glimpses to classify."""

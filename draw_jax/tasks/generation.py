@@ -1,6 +1,7 @@
 """Generation with DRAW; the loss is the bound of Eq. 12 in nats."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -28,7 +29,8 @@ class Generation(base.Task):
   def init(self, key: jax.Array, mean_image: jax.Array) -> base.Params:
     """Parameters whose first canvas is the mean image."""
     x = jnp.zeros((1, *self.model.image_shape))
-    params = self.model.init(key, x, key, glimpses=1)['params']
+    given = self.given({'image': x, 'label': jnp.zeros(1, int)})
+    params = self.model.init(key, x, key, glimpses=1, **given)['params']
     return self.model.start_canvas_at(params, mean_image)
 
   @property
@@ -42,7 +44,8 @@ class Generation(base.Task):
   def loss(self, params, batch: base.Batch, noise, step: jax.Array | None = None):
     """The bound [B] with its KL weighted by `kl_warmup`; the bound itself and its parts."""
     x = base.to_device_float(batch['image'])
-    terms = self.model.apply({'params': params}, x, noise, method='infer')
+    given = self.given(batch)
+    terms = self.model.apply({'params': params}, x, noise, method='infer', **given)
     kl = terms.kl.sum(0)
     metrics = {'bound': terms.loss, 'reconstruction': terms.reconstruction, 'kl': kl}
     if step is None or not self.kl_warmup:
@@ -51,10 +54,12 @@ class Generation(base.Task):
 
   def images(self, params, batch: base.Batch, key: jax.Array, glimpses: int) -> dict:
     """Samples from the prior; images, each followed by its reconstruction."""
-    variables = {'params': params}
+    apply = functools.partial(
+      self.model.apply, {'params': params}, glimpses=glimpses, **self.given(batch)
+    )
     x = base.to_device_float(batch['image'])
-    drawn, _ = self.model.apply(variables, len(x), key, glimpses=glimpses, method='generate')
-    seen, _ = self.model.apply(variables, x, key, glimpses=glimpses, method='reconstruct')
+    drawn, _ = apply(len(x), key, method='generate')
+    seen, _ = apply(x, key, method='reconstruct')
     pairs = jnp.stack([x, self.model.mean(seen)], 1).reshape(-1, *x.shape[1:])
     return {'samples': self.model.mean(drawn), 'reconstructions': pairs}
 
@@ -172,10 +177,12 @@ class BoundEvaluation:
     keys = jax.vmap(fold, (0, None))(keys, draws).reshape(-1)
     noise = base.noise_of_each(self._task, keys, max(self._glimpses))
     images = base.to_device_float(batch['image'])
-    x = jnp.repeat(images, self._chunk, 0)
+    x, given = jax.tree.map(
+      lambda a: jnp.repeat(a, self._chunk, 0), (images, self._task.given(batch))
+    )
     # A pass with fewer glimpses is the beginning of one with more: all come from the longest.
     several = len(self._glimpses) > 1
-    terms = model.apply({'params': params}, x, noise, method='infer', trace=several)
+    terms = model.apply({'params': params}, x, noise, method='infer', trace=several, **given)
     reconstruction = terms.reconstruction[None]
     if several:
       canvases = terms.trace.canvas[np.array(self._glimpses) - 1]

@@ -8,8 +8,15 @@ from ml_collections import config_dict
 
 from draw_jax import fields, renamed
 from draw_jax.errors import UserError
-from draw_jax.models import convnet, dependent_latents, differentiable_ram, draw, ram
-from draw_jax.tasks import base, classification, generation
+from draw_jax.models import (
+  class_conditional,
+  convnet,
+  dependent_latents,
+  differentiable_ram,
+  draw,
+  ram,
+)
+from draw_jax.tasks import base, classification, conditional_generation, generation
 
 
 class Entry(NamedTuple):
@@ -26,6 +33,11 @@ MODELS = {
     dependent_latents.DependentLatents,
     dependent_latents.DependentLatentsConfig,
     generation.Generation,
+  ),
+  'class_conditional': Entry(
+    class_conditional.ClassConditional,
+    draw.DrawConfig,
+    conditional_generation.ConditionalGeneration,
   ),
   'differentiable_ram': Entry(
     differentiable_ram.DifferentiableRAM,
@@ -86,8 +98,8 @@ def create(
   if 'num_classes' in (field.name for field in dataclasses.fields(entry.module)):
     if num_classes is None:
       raise UserError(
-        f'model.name={section.name!r} classifies, and these data have no labels: give a data.name '
-        'that has, such as cluttered_mnist.'
+        f'model.name={section.name!r} takes labels, and these data have none: give a data.name '
+        'that has them, such as mnist or cluttered_mnist.'
       )
     values['num_classes'] = num_classes
   return entry.task(entry.module(**values), section.name, kl_warmup)

@@ -175,5 +175,5 @@ def test_frames_are_where_the_outermost_filters_are():
 
 @pytest.mark.parametrize('name', SECTIONS)
 def test_images_without_labels_are_refused(name):
-  with pytest.raises(UserError, match=f"model.name='{name}' classifies.* no labels"):
+  with pytest.raises(UserError, match=f"model.name='{name}' takes labels, and .* none"):
     tasks.create(config_lib.model_section(name), SHAPE)
