@@ -2,6 +2,7 @@
 
     python -m draw_jax.prepare --dataset=omniglot --manual_dir=DIR   # DIR has chardata.mat
     python -m draw_jax.train --config=omniglot --workdir=runs/omniglot
+    python -m draw_jax.evaluate --workdir=runs/omniglot --split=test
 
 Gregor et al. (2016) give 96.5 nats for DRAW and less than 91.0 for its convolutional
 successor, on test (8,070 images). Cost and bound here: not yet measured, as the file was

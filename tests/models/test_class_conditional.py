@@ -62,9 +62,13 @@ def infer_one(model, params, x, label, noise) -> dict:
   return {'kl': kl, 'log_ratio': log_ratio, 'latents': latents, 'canvas': state[0], 'loss': loss}
 
 
+@functools.cache
+def program(model):
+  return jax.jit(functools.partial(model.apply, method='infer'), compiler_options=FAST)
+
+
 def infer(model, params, x, noise, label):
-  apply = functools.partial(model.apply, method='infer')
-  return jax.jit(apply, compiler_options=FAST)({'params': params}, x, noise, label=label)
+  return program(model)({'params': params}, x, noise, label=label)
 
 
 @pytest.mark.parametrize('case', ['oblong', 'color', 'whole color'])
@@ -98,7 +102,7 @@ def test_half_glimpses_are_those_of_a_whole_pass(case):
   params, (x, noise) = random_params(model, label=0), inputs(model)
   variables, terms = {'params': params}, infer(model, params, x, noise, LABELS)
   state = model.apply(variables, len(x), method='first')
-  for t in range(T):
+  for t in range(2):
     state, posterior = model.apply(variables, x, state, label=LABELS, method='observe')
     z = posterior.mean + jnp.exp(posterior.log_std) * noise[t]
     assert_close(z, terms.latents[t], 1e-4)
@@ -124,7 +128,8 @@ def test_it_begins_as_draw():
   """With the weights of DRAW in place of its own, it does the same, whatever the label."""
   model, plain = make(), build(glimpses=T)
   (x, noise), key = inputs(model), jax.random.key(0)
-  params = model.init(key, x, key, label=LABELS)['params']
+  init = jax.jit(functools.partial(model.init, label=LABELS), compiler_options=FAST)
+  params = init(key, x, key)['params']
   before = random_params(plain)
   assert set(params) - set(before) == set(model.neutral)
   assert not any(np.any(params[name]) for name in model.neutral)
@@ -134,8 +139,7 @@ def test_it_begins_as_draw():
     np.testing.assert_allclose(getattr(terms, name), getattr(same, name), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('remat', ['products', 'segments'])
-@pytest.mark.parametrize('case', ['oblong', 'whole color'])
+@pytest.mark.parametrize(('case', 'remat'), [('oblong', 'products'), ('whole color', 'segments')])
 def test_gradients_agree_with_finite_differences(case, remat):
   with jax.enable_x64(True):
     model = make(case, 'float64', remat=remat)
@@ -159,17 +163,16 @@ def test_gradients_agree_with_finite_differences(case, remat):
 
 def test_a_class_may_be_one_for_all_or_weights():
   model = make()
-  params, (_, noise) = random_params(model, label=0), inputs(model)
+  params, noise = random_params(model, label=0), inputs(model)[1][:2]
 
   def draw(label):
     return model.apply({'params': params}, noise, label=label, method='draw')[0]
 
   ones = draw(np.full(3, 1))
-  for label in (1, np.int32(1), [1, 1, 1], jnp.ones(3, int), np.tile(one_hot(1), (3, 1))):
+  for label in (1, [1, 1, 1], np.tile(one_hot(1), (3, 1))):
     np.testing.assert_allclose(draw(label), ones, rtol=1e-5, atol=1e-6)
-  between = [draw(np.tile([a, 1 - a, 0.0], (3, 1))) for a in (0.0, 0.5, 1.0)]
-  np.testing.assert_allclose(between[0], ones, rtol=1e-5, atol=1e-6)
-  assert min(np.abs(between[1] - other).max() for other in between[::2]) > 1e-3
+  between = draw(np.tile([0.5, 0.5, 0.0], (3, 1)))
+  assert min(np.abs(between - other).max() for other in (ones, draw(0))) > 1e-3
 
 
 @pytest.mark.parametrize(
