@@ -124,22 +124,23 @@ class Soak:
     self.tried: dict[str, list[float]] = collections.defaultdict(list)
     self.runs = self.left_behind = 0
 
-  def go(self, kills: int, others: tuple[str, ...] = OTHERS) -> None:
-    """Disturbs one run after the other, each until it is through, with so many kills in all."""
-    left = kills
-    while left > 0:
-      self.runs += 1
-      # Each kind before any comes again.
-      turn = (self.runs - 1) * _KILLS_A_RUN
-      plan = [KILLS[(turn + i) % len(KILLS)] for i in range(min(left, _KILLS_A_RUN))]
-      plan += others
-      self.rng.shuffle(plan)
-      left -= self._run(plan)
+  def kills(self) -> int:
+    """How many there were."""
+    return sum(len(self.tried[what]) for what in KILLS)
 
-  def _run(self, plan: list[str]) -> int:
-    """One run with these disturbances, and its end compared; gives the number of kills."""
+  def go(self, most: int, others: tuple[str, ...] = OTHERS) -> None:
+    """Disturbs a further run until it is through, with at most so many kills."""
+    self.runs += 1
+    # Each kind before any comes again.
+    turn = (self.runs - 1) * _KILLS_A_RUN
+    plan = [KILLS[(turn + i) % len(KILLS)] for i in range(min(most, _KILLS_A_RUN))]
+    plan += others
+    self.rng.shuffle(plan)
+    self._run(plan)
+
+  def _run(self, plan: list[str]) -> None:
+    """One run with these disturbances, and its end compared."""
     workdir = self.folder / f'run{self.runs}'
-    kills = 0
     for what in plan:
       self.say(f'{self.num} process(es), run {self.runs}: {what}')
       if (workdir / 'result.json').exists():
@@ -149,15 +150,14 @@ class Soak:
       elif what == 'disk full':
         self._fill(workdir)
       else:
-        kills += self._kill(workdir, what)
+        self._kill(workdir, what)
     self.say(f'{self.num} process(es), run {self.runs}: to its end')
     attempt = Attempt(self.experiment, workdir, self.num)
     assert attempt.end() == [0] * self.num, f'{plan}: {attempt.said()}'
     support.assert_same_run(workdir, self.undisturbed)
     shutil.rmtree(workdir)
-    return kills
 
-  def _kill(self, workdir: pathlib.Path, what: str) -> bool:
+  def _kill(self, workdir: pathlib.Path, what: str) -> None:
     """Kills one process at such a moment, if there is one; the others must end by themselves."""
     attempt = Attempt(self.experiment, workdir, self.num)
     victim = self.rng.randrange(self.num)
@@ -178,14 +178,13 @@ class Soak:
     codes = attempt.end()
     if killed is None or codes[victim] != -signal.SIGKILL:
       assert codes == [0] * self.num, attempt.said()
-      return False
+      return
     for index, code in enumerate(codes):
       if index != victim and code:  # It may have been through.
         said = [x for x in attempt.output[index] if x.startswith('error: ')]
         assert code == 1 and len(said) == 1 and f'process {victim}' in said[0], attempt.said()
     self.tried[what].append(attempt.ended() - killed)
     self.left_behind += bool(list(workdir.glob('checkpoints/*tmp*')))
-    return True
 
   def _damage(self, workdir: pathlib.Path) -> None:
     """Changes, cuts or empties a file of the newest of several checkpoints."""
