@@ -44,12 +44,12 @@ def test_an_address_in_use_is_refused():
   """Two processes that are both told to be 0 would share it, and one would abort."""
   with socket.create_server(('127.0.0.1', 0)) as server:
     address = f'127.0.0.1:{server.getsockname()[1]}'
-    with pytest.raises(errors.UserError, match='Address already in use.*one process with --proc'):
+    with pytest.raises(errors.UserError, match=r'already in use.*one process with --proc'):
       processes.join(address, 2, 0)
 
 
 def test_a_port_that_cannot_be():
-  with pytest.raises(errors.UserError, match='127.0.0.1:70000: ports end at 65535'):
+  with pytest.raises(errors.UserError, match='70000: ports end at 65535'):
     processes.join('127.0.0.1:70000', 2, 0)
 
 

@@ -18,11 +18,15 @@ import training_support as support
 
 # Twenty-four steps, saved at every fifth and evaluated at two.
 FLAGS = (
-  *('--config.train.num_steps=24', '--config.checkpoint.every_steps=5', '--join_seconds=300'),
+  *('--config.train.num_steps=24', '--config.checkpoint.every_steps=5', '--join_seconds=60'),
   *('--config.eval.every_epochs=1.334', '--config.log.every_steps=1', '--config.eval.images=1'),
 )
 # When a process is killed, and what else is done to a run.
 KILLS = ('at start-up', 'in a step', 'at evaluation', 'in saving')
+# A kill at start-up that comes before the processes know of each other: until --join_seconds have
+# passed the others cannot tell it from one that is slow.
+_UNJOINED = 'before joining'
+_KILLED = (*KILLS, _UNJOINED)
 OTHERS = ('file damaged', 'disk full')
 _KILLS_A_RUN = 6
 # What ends an attempt that nothing ends.
@@ -126,7 +130,7 @@ class Soak:
 
   def kills(self) -> int:
     """How many there were."""
-    return sum(len(self.tried[what]) for what in KILLS)
+    return sum(len(self.tried[what]) for what in _KILLED)
 
   def go(self, most: int, others: tuple[str, ...] = OTHERS) -> None:
     """Disturbs a further run until it is through, with at most so many kills."""
@@ -182,7 +186,11 @@ class Soak:
     for index, code in enumerate(codes):
       if index != victim and code:  # It may have been through.
         said = [x for x in attempt.output[index] if x.startswith('error: ')]
-        assert code == 1 and len(said) == 1 and f'process {victim}' in said[0], attempt.said()
+        assert code == 1 and len(said) == 1, attempt.said()
+        if what == KILLS[0] and 'did not join' in said[0]:
+          what = _UNJOINED
+        else:
+          assert f'process {victim}' in said[0], attempt.said()
     self.tried[what].append(attempt.ended() - killed)
     self.left_behind += bool(list(workdir.glob('checkpoints/*tmp*')))
 
@@ -215,9 +223,9 @@ def table(soaks: list[Soak]) -> str:
   """What was tried; all of it was survived, or an assertion would have failed."""
   rows = ['processes  what            times  lost  seconds until all had ended: median, most']
   for soak in soaks:
-    for what in (*KILLS, *OTHERS):
+    for what in (*_KILLED, *OTHERS):
       seconds = soak.tried[what]
-      ends = f'{np.median(seconds):.2f}, {max(seconds):.2f}' if seconds and what in KILLS else ''
+      ends = f'{np.median(seconds):.2f}, {max(seconds):.2f}' if seconds and what in _KILLED else ''
       if seconds:
         rows.append(f'{soak.num:<10} {what:<15} {len(seconds):>5}     0  {ends}')
     rows.append(

@@ -10,7 +10,7 @@ import time
 import pytest
 import soak
 
-SHARE_OF_TWO = 0.4  # They take longer.
+SHARE_OF_TWO = 0.35  # They take longer.
 
 
 @pytest.mark.soak
