@@ -23,3 +23,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser):
   parser.addoption('--kills', type=int, default=2, help='how many the soak tries (tests/soak)')
+  parser.addoption(
+    '--damages', type=int, default=6, help='how many to each kind of files (tests/test_damage.py)'
+  )

@@ -38,6 +38,7 @@ _KEY_BYTES, _ADDRESS_BYTES = 32, 256
 _NAMED, _LISTED, _SHOWN = 5, 4, 40
 
 _lifeline: Lifeline | None = None
+_told_number: int | None = None  # of processes, by a flag: JAX takes that of process 0
 
 
 def join(
@@ -59,6 +60,7 @@ def join(
     seconds: how long to wait for the others; None takes 20, and under a scheduler JAX's own 300.
     told: an error that was printed here, which the others are to end with: then this exits.
   """
+  global _told_number
   given = (coordinator, num_processes, process_id)
   if None not in given:
     if not 0 <= process_id < num_processes:
@@ -66,9 +68,13 @@ def join(
     host, _, port = coordinator.rpartition(':')
     if not host or not port.isdecimal():
       raise UserError(f'--coordinator_address={coordinator} is not host:port.')
+    own = _is_own_number(host)
+    if own and process_id == 0:
+      _check_free(host, int(port), coordinator)
     # JAX would listen on all interfaces, and would still ask a scheduler for the devices, and take
     # one of them a process.
-    bind = {'coordinator_bind_address': coordinator} if _is_own_number(host) else {}
+    bind = {'coordinator_bind_address': coordinator} if own else {}
+    _told_number = num_processes
     _initialize(
       seconds or _JOIN_SECONDS,
       coordinator_address=coordinator,
@@ -197,6 +203,20 @@ def _is_own_number(host: str) -> bool:
   return True
 
 
+def _check_free(host: str, port: int, given: str) -> None:
+  """Refuses an address that has a listener: JAX would share it, and abort one of the two."""
+  family = socket.AF_INET6 if ':' in host else socket.AF_INET
+  try:
+    socket.create_server((host.strip('[]'), port), family=family).close()
+  except OverflowError as error:
+    raise UserError(f'--coordinator_address={given}: ports end at 65535.') from error
+  except OSError as error:
+    raise UserError(
+      f'cannot listen at --coordinator_address={given} ({error.strerror}): start one process with '
+      '--process_id=0, and give a port that is free.'
+    ) from error
+
+
 def _gather(row: bytes, length: int) -> list[bytes]:
   """The rows of all processes, in order, each of the same length.
 
@@ -218,6 +238,7 @@ def _surroundings() -> dict[str, Any]:
   devices = jax.local_devices()
   return {
     'devices': f'{len(devices)} x {devices[0].device_kind}',
+    'num_processes': _told_number,
     'code of draw_jax': _code(),
     'version of python': platform.python_version(),
     **{f'version of {name}': importlib.metadata.version(name) for name in _PACKAGES},

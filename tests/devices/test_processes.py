@@ -40,6 +40,19 @@ def test_an_address_without_a_port(address):
     processes.join(address, 2, 0)
 
 
+def test_an_address_in_use_is_refused():
+  """Two processes that are both told to be 0 would share it, and one would abort."""
+  with socket.create_server(('127.0.0.1', 0)) as server:
+    address = f'127.0.0.1:{server.getsockname()[1]}'
+    with pytest.raises(errors.UserError, match=r'already in use.*one process with --proc'):
+      processes.join(address, 2, 0)
+
+
+def test_a_port_that_cannot_be():
+  with pytest.raises(errors.UserError, match='70000: ports end at 65535'):
+    processes.join('127.0.0.1:70000', 2, 0)
+
+
 @pytest.mark.parametrize(
   ('host', 'own'),
   [
@@ -106,12 +119,13 @@ def pair(folder: pathlib.Path, *flags: str, places=('.', '.'), devices=(1, 1)) -
 def test_processes_with_other_flags_and_devices_are_refused(tmp_path):
   support.write_experiment(tmp_path)
   flags = ('--config.train.seed=1', '--config.model.hidden=9', '--config.train.num_steps=5')
-  said = pair(tmp_path, *flags, devices=(1, 2))
+  said = pair(tmp_path, *flags, '--num_processes=3', devices=(1, 2))
   for text in said:
     assert 'config.train.seed: 0 on process 0, 1 on process 1' in text
     assert 'config.model.hidden: 8 on process 0, 9 on process 1' in text
     assert 'config.train.num_steps: 60 on process 0, 5 on process 1' in text
     assert 'devices: "1 x cpu" on process 0, "2 x cpu" on process 1' in text
+    assert 'num_processes: 2 on process 0, 3 on process 1' in text
     assert text.count('\n') == 1
   assert not (tmp_path / 'work').exists()
 

@@ -1,6 +1,8 @@
 """Two real processes that talk over the loopback interface."""
 
 import importlib.util
+import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -33,23 +35,48 @@ def launch(command, num: int = 2, more=()) -> subprocess.Popen:
   )
 
 
-def test_same_losses_as_in_one_process(experiment, tmp_path):
-  process = launch(support.command(experiment, tmp_path / 'two', WAIT, *FLAGS))
+@pytest.fixture(scope='module')
+def two(experiment, tmp_path_factory) -> tuple[pathlib.Path, str]:
+  """The workdir of a run of two processes, and what they said."""
+  workdir = tmp_path_factory.mktemp('undisturbed') / 'two'
+  process = launch(support.command(experiment, workdir, WAIT, *FLAGS))
   output = process.communicate(timeout=300)[0]
   assert process.returncode == 0, output
+  return workdir, output
+
+
+def test_same_losses_as_in_one_process(experiment, two, tmp_path):
+  workdir, output = two
   assert '[0] devices   2 x cpu, 2 process(es)' in output
   assert '[1] step' not in output  # only process 0 prints
   done = support.run(experiment, tmp_path / 'one', *FLAGS)
   assert done.returncode == 0, done.stderr
-  one, two = run_log.read(tmp_path / 'one'), run_log.read(tmp_path / 'two')
-  assert [row['step'] for row in two] == [*range(1, 11), 10]
+  one, both = run_log.read(tmp_path / 'one'), run_log.read(workdir)
+  assert [row['step'] for row in both] == [*range(1, 11), 10]
   for name in ('bound', 'kl', 'reconstruction'):
     np.testing.assert_allclose(
-      [row[name] for row in two], [row[name] for row in one], rtol=1e-6, atol=1e-6
+      [row[name] for row in both], [row[name] for row in one], rtol=1e-6, atol=1e-6
     )
   # What two processes saved, one can read.
-  ours, theirs = (checkpoint.load(tmp_path / name).params for name in ('two', 'one'))
+  ours, theirs = (checkpoint.load(path).params for path in (workdir, tmp_path / 'one'))
   np.testing.assert_allclose(ours['canvas'], theirs['canvas'], atol=1e-6)
+
+
+def test_after_a_kill_all_start_again_and_nothing_is_lost(experiment, two, tmp_path):
+  process = launch(support.command(experiment, tmp_path, WAIT, *FLAGS), more=['--restarts=1'])
+  children = pathlib.Path(f'/proc/{process.pid}/task/{process.pid}/children')
+  if not children.exists():
+    process.terminate()
+    pytest.skip('the system does not tell the children of a process')
+  for line in process.stdout:
+    if line.startswith('[0] step 8/'):  # One was saved at 7.
+      break
+  os.kill(int(children.read_text().split()[1]), signal.SIGKILL)
+  output = process.communicate(timeout=300)[0]
+  assert process.returncode == 0, output
+  assert 'local_processes: process 1 was ended by SIGKILL: the others are stopped' in output
+  assert 'local_processes: starting all processes again (1 of 1)' in output
+  support.assert_same_run(tmp_path, two[0])
 
 
 def test_sigterm_stops_both_at_the_same_step(experiment, tmp_path):

@@ -18,11 +18,15 @@ import training_support as support
 
 # Twenty-four steps, saved at every fifth and evaluated at two.
 FLAGS = (
-  *('--config.train.num_steps=24', '--config.checkpoint.every_steps=5', '--join_seconds=300'),
+  *('--config.train.num_steps=24', '--config.checkpoint.every_steps=5', '--join_seconds=60'),
   *('--config.eval.every_epochs=1.334', '--config.log.every_steps=1', '--config.eval.images=1'),
 )
 # When a process is killed, and what else is done to a run.
 KILLS = ('at start-up', 'in a step', 'at evaluation', 'in saving')
+# A kill at start-up that comes before the processes know of each other: until --join_seconds have
+# passed the others cannot tell it from one that is slow.
+_UNJOINED = 'before joining'
+_KILLED = (*KILLS, _UNJOINED)
 OTHERS = ('file damaged', 'disk full')
 _KILLS_A_RUN = 6
 # What ends an attempt that nothing ends.
@@ -124,22 +128,23 @@ class Soak:
     self.tried: dict[str, list[float]] = collections.defaultdict(list)
     self.runs = self.left_behind = 0
 
-  def go(self, kills: int, others: tuple[str, ...] = OTHERS) -> None:
-    """Disturbs one run after the other, each until it is through, with so many kills in all."""
-    left = kills
-    while left > 0:
-      self.runs += 1
-      # Each kind before any comes again.
-      turn = (self.runs - 1) * _KILLS_A_RUN
-      plan = [KILLS[(turn + i) % len(KILLS)] for i in range(min(left, _KILLS_A_RUN))]
-      plan += others
-      self.rng.shuffle(plan)
-      left -= self._run(plan)
+  def kills(self) -> int:
+    """How many there were."""
+    return sum(len(self.tried[what]) for what in _KILLED)
 
-  def _run(self, plan: list[str]) -> int:
-    """One run with these disturbances, and its end compared; gives the number of kills."""
+  def go(self, most: int, others: tuple[str, ...] = OTHERS) -> None:
+    """Disturbs a further run until it is through, with at most so many kills."""
+    self.runs += 1
+    # Each kind before any comes again.
+    turn = (self.runs - 1) * _KILLS_A_RUN
+    plan = [KILLS[(turn + i) % len(KILLS)] for i in range(min(most, _KILLS_A_RUN))]
+    plan += others
+    self.rng.shuffle(plan)
+    self._run(plan)
+
+  def _run(self, plan: list[str]) -> None:
+    """One run with these disturbances, and its end compared."""
     workdir = self.folder / f'run{self.runs}'
-    kills = 0
     for what in plan:
       self.say(f'{self.num} process(es), run {self.runs}: {what}')
       if (workdir / 'result.json').exists():
@@ -149,15 +154,14 @@ class Soak:
       elif what == 'disk full':
         self._fill(workdir)
       else:
-        kills += self._kill(workdir, what)
+        self._kill(workdir, what)
     self.say(f'{self.num} process(es), run {self.runs}: to its end')
     attempt = Attempt(self.experiment, workdir, self.num)
     assert attempt.end() == [0] * self.num, f'{plan}: {attempt.said()}'
     support.assert_same_run(workdir, self.undisturbed)
     shutil.rmtree(workdir)
-    return kills
 
-  def _kill(self, workdir: pathlib.Path, what: str) -> bool:
+  def _kill(self, workdir: pathlib.Path, what: str) -> None:
     """Kills one process at such a moment, if there is one; the others must end by themselves."""
     attempt = Attempt(self.experiment, workdir, self.num)
     victim = self.rng.randrange(self.num)
@@ -178,14 +182,17 @@ class Soak:
     codes = attempt.end()
     if killed is None or codes[victim] != -signal.SIGKILL:
       assert codes == [0] * self.num, attempt.said()
-      return False
+      return
     for index, code in enumerate(codes):
       if index != victim and code:  # It may have been through.
         said = [x for x in attempt.output[index] if x.startswith('error: ')]
-        assert code == 1 and len(said) == 1 and f'process {victim}' in said[0], attempt.said()
+        assert code == 1 and len(said) == 1, attempt.said()
+        if what == KILLS[0] and 'did not join' in said[0]:
+          what = _UNJOINED
+        else:
+          assert f'process {victim}' in said[0], attempt.said()
     self.tried[what].append(attempt.ended() - killed)
     self.left_behind += bool(list(workdir.glob('checkpoints/*tmp*')))
-    return True
 
   def _damage(self, workdir: pathlib.Path) -> None:
     """Changes, cuts or empties a file of the newest of several checkpoints."""
@@ -216,9 +223,9 @@ def table(soaks: list[Soak]) -> str:
   """What was tried; all of it was survived, or an assertion would have failed."""
   rows = ['processes  what            times  lost  seconds until all had ended: median, most']
   for soak in soaks:
-    for what in (*KILLS, *OTHERS):
+    for what in (*_KILLED, *OTHERS):
       seconds = soak.tried[what]
-      ends = f'{np.median(seconds):.2f}, {max(seconds):.2f}' if seconds and what in KILLS else ''
+      ends = f'{np.median(seconds):.2f}, {max(seconds):.2f}' if seconds and what in _KILLED else ''
       if seconds:
         rows.append(f'{soak.num:<10} {what:<15} {len(seconds):>5}     0  {ends}')
     rows.append(

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.io
 
 from draw_jax.data import sources
-from draw_jax.data.builders import preparation, published
+from draw_jax.data.builders import intact, preparation, published
 from draw_jax.errors import UserError
 
 _VALID = 1345  # of the published training split
@@ -78,12 +78,12 @@ def parse_mat(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def load(data_dir: str | None) -> dict[str, sources.Source]:
   """Returns the images; 1,345 of the published training split are for validation."""
   builder = preparation.ensure_prepared(DrawOmniglot, data_dir)
-  records = builder.as_data_source('train')
+  records = intact.Records(builder, 'train')
   # They come alphabet by alphabet.
   order = np.random.default_rng(0).permutation(len(records))
   num_valid = min(_VALID, len(records) // 10)
   return {
     'train': sources.from_records(records, np.sort(order[num_valid:])),
     'valid': sources.from_records(records, np.sort(order[:num_valid])),
-    'test': sources.from_records(builder.as_data_source('test')),
+    'test': sources.from_records(intact.Records(builder, 'test')),
   }

@@ -14,6 +14,7 @@ from jax.experimental import multihost_utils
 
 from draw_jax import files
 from draw_jax.data import sources
+from draw_jax.data.builders import intact
 from draw_jax.data.builders.published import PublishedBuilder
 from draw_jax.errors import UserError
 
@@ -42,15 +43,16 @@ def prepare(
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()
   with _errors_only(), files.reaching(folder), _disk_errors(folder):
-    builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
+    builder = _open(builder_class, data_dir, manual_dir)
     if not builder.is_prepared():
       try:
         print(builder.beginning(), file=sys.stderr, flush=True)
         # TFDS says there what it does not know: how much there is to download.
         with open(os.devnull, 'w') as nowhere, contextlib.redirect_stdout(nowhere):
           builder.download_and_prepare()
+        intact.seal(builder)
       except FileExistsError:  # Another process was quicker.
-        builder = builder_class(data_dir=data_dir, manual_dir=manual_dir)
+        builder = _open(builder_class, data_dir, manual_dir)
         if not builder.is_prepared():
           raise
     elif left_out := builder.left_out():
@@ -58,7 +60,18 @@ def prepare(
         f'{builder.dataset} was prepared without {left_out}: to have it, remove {builder.data_dir} '
         'and run the same command again.'
       )
+    else:
+      intact.check(builder)
   return builder
+
+
+def _open(
+  builder_class: type[PublishedBuilder], data_dir: str | None, manual_dir: str | None = None
+) -> PublishedBuilder:
+  """The builder, which reads what says how it was prepared, if it was."""
+  folder = files.place(data_dir or tfds.core.constants.DATA_DIR) / builder_class.name
+  with intact.reading(folder):
+    return builder_class(data_dir=data_dir, manual_dir=manual_dir)
 
 
 def load(
@@ -73,7 +86,7 @@ def load(
   """
   builder = ensure_prepared(builder_class, data_dir)
   return {
-    name: sources.from_records(builder.as_data_source(records)) for name, records in splits.items()
+    name: sources.from_records(intact.Records(builder, which)) for name, which in splits.items()
   }
 
 
@@ -95,12 +108,13 @@ def ensure_prepared(
     raise error
   if failed:
     raise UserError(f'process 0 could not prepare {builder_class.dataset}: see its message')
-  builder = builder_class(data_dir=data_dir)
+  builder = _open(builder_class, data_dir)
   if not builder.is_prepared():
     raise UserError(
       f'{builder.data_dir} is not there for process {jax.process_index()}: give a --data_dir that '
       f'all hosts share, or prepare it on each; {builder.command}'
     )
+  intact.check(builder)
   return builder
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from draw_jax.data import sources
-from draw_jax.data.builders import preparation, published
+from draw_jax.data.builders import intact, preparation, published
 from draw_jax.errors import UserError, first_line
 
 _URL = 'http://ufldl.stanford.edu/housenumbers/'
@@ -185,11 +185,11 @@ def load(data_dir: str | None) -> dict[str, sources.Source]:
   """Returns train (with extra, if prepared) but for the 2 % held out as valid, and test."""
   builder = preparation.ensure_prepared(DrawSvhn, data_dir)
   published_splits = [name for name in ('train', 'extra') if name in builder.info.splits]
-  records = builder.as_data_source('+'.join(published_splits))
+  records = intact.Records(builder, '+'.join(published_splits))
   order = np.random.default_rng(_SEED).permutation(len(records))
   held_out = round(_HELD_OUT * len(records))
   return {
     'train': sources.from_records(records, np.sort(order[held_out:])),
     'valid': sources.from_records(records, np.sort(order[:held_out])),
-    'test': sources.from_records(builder.as_data_source('test')),
+    'test': sources.from_records(intact.Records(builder, 'test')),
   }
