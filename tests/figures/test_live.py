@@ -211,6 +211,17 @@ def test_generation_and_interpolation_as_in_python(opened, mnist):
   assert opened.problems == []
 
 
+def test_a_request_of_a_worker_would_be_seen(browser, tmp_path):
+  """Otherwise the page's worker could ask for anything, and no test would notice."""
+  script = "fetch('http://127.0.0.1:9/asked').catch(() => postMessage(''))"
+  (tmp_path / 'asks.html').write_text(
+    f'<script>new Worker(URL.createObjectURL(new Blob([{json.dumps(script)}]))).onmessage = () =>'
+    " document.title = 'refused'</script>"
+  )
+  browser.open((tmp_path / 'asks.html').as_uri(), 'document.title === "refused"')
+  assert 'http://127.0.0.1:9/asked' in browser.requests
+
+
 def test_undo_and_keys(opened):
   pixels = f'Array.from({VIEWS}.draw.pad.pixels)'
   before = opened.evaluate(pixels)
