@@ -1,8 +1,10 @@
 """Compression with a trained model, as a library and by its two commands."""
 
 import dataclasses
+import signal
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
@@ -117,6 +119,24 @@ def run(*arguments) -> subprocess.CompletedProcess:
     timeout=300,
     check=False,
   )
+
+
+def test_ctrl_c_leaves_no_file(tmp_path):
+  model, source, folder = tmp_path / 'tiny.safetensors', tmp_path / 'images.npy', tmp_path / 'out'
+  trained.save(model, MODEL)
+  np.save(source, np.repeat(IMAGES, 10_000, 0))
+  folder.mkdir()
+  command = [sys.executable, '-m', 'draw_jax.compress', f'--model={model}', '--batch_size=1']
+  command += [str(source), str(folder / 'a.draw'), f'--compilation_cache={support.CACHE}']
+  process = subprocess.Popen(command, env=support.environment(), stderr=subprocess.PIPE, text=True)
+  end = time.monotonic() + 120
+  while not any(folder.iterdir()):  # Until the file that will be a.draw is begun.
+    assert process.poll() is None and time.monotonic() < end
+    time.sleep(0.05)
+  process.send_signal(signal.SIGINT)
+  _, said = process.communicate(timeout=120)
+  assert (process.returncode, said) == (128 + signal.SIGINT, 'stopped.\n')
+  assert not any(folder.iterdir())
 
 
 def test_commands(tmp_path):

@@ -50,8 +50,8 @@ class Browser:
     target = self.call('Target.createTarget', url='about:blank')['targetId']
     attached = self.call('Target.attachToTarget', targetId=target, flatten=True)
     self._session = attached['sessionId']
-    # Requests of workers come from sessions of their own.
-    self.call('Target.setAutoAttach', autoAttach=True, waitForDebuggerOnStart=False, flatten=True)
+    # Requests of workers come from sessions of their own, which `_notice` listens to.
+    self.call('Target.setAutoAttach', autoAttach=True, waitForDebuggerOnStart=True, flatten=True)
     for domain in ('Page', 'Runtime', 'Network', 'Log'):
       self.call(f'{domain}.enable')
 
@@ -68,19 +68,13 @@ class Browser:
     os.close(self._in)
     os.close(self._out)
 
-  def call(self, method: str, session: str | None = None, **params) -> dict:
+  def call(self, method: str, **params) -> dict:
     """The result of one command of the protocol."""
-    self._count += 1
-    message = {'id': self._count, 'method': method, 'params': params}
-    if session or self._session:
-      message['sessionId'] = session or self._session
-    content = json.dumps(message).encode() + b'\0'
-    while content:
-      content = content[os.write(self._out, content) :]
+    number = self._send(method, self._session, params)
     end = time.monotonic() + _SECONDS
-    while message['id'] not in self._replies:
+    while number not in self._replies:
       self._receive(end - time.monotonic(), method)
-    reply = self._replies.pop(message['id'])
+    reply = self._replies.pop(number)
     assert 'error' not in reply, (method, reply)
     return reply['result']
 
@@ -129,6 +123,17 @@ class Browser:
     reply = self.call('Page.captureScreenshot', format='png', captureBeyondViewport=True)
     path.write_bytes(base64.b64decode(reply['data']))
 
+  def _send(self, method: str, session: str | None, params: dict) -> int:
+    """The number that the reply will have."""
+    self._count += 1
+    message = {'id': self._count, 'method': method, 'params': params}
+    if session:
+      message['sessionId'] = session
+    content = json.dumps(message).encode() + b'\0'
+    while content:
+      content = content[os.write(self._out, content) :]
+    return self._count
+
   def _receive(self, seconds: float, what: str) -> None:
     ready, _, _ = select.select([self._in], [], [], max(seconds, 0))
     chunk = os.read(self._in, 2**20) if ready else b''
@@ -141,7 +146,10 @@ class Browser:
         self._notice(message['method'], message['params'])
 
   def _notice(self, method: str, params: dict) -> None:
-    if method == 'Runtime.exceptionThrown':
+    if method == 'Target.attachedToTarget' and params['waitingForDebugger']:
+      for command in ('Network.enable', 'Runtime.runIfWaitingForDebugger'):
+        self._send(command, params['sessionId'], {})
+    elif method == 'Runtime.exceptionThrown':
       self.problems.append(str(params['exceptionDetails']))
     elif method == 'Runtime.consoleAPICalled':
       self.problems.append(str(params['args']))

@@ -6,13 +6,16 @@ import re
 import jax
 import numpy as np
 import pytest
+from model_support import random_params
 from reference import assert_close
 
 import draw_jax
+from draw_jax import config as config_lib
 from draw_jax import trained
 from draw_jax.attention import Window
 from draw_jax.errors import UserError
 from draw_jax.figures import live, weights, windows
+from draw_jax.tasks import registry as tasks
 
 TOLERANCE = 1e-4
 VIEWS = 'app.views'
@@ -211,6 +214,17 @@ def test_generation_and_interpolation_as_in_python(opened, mnist):
   assert opened.problems == []
 
 
+def test_a_request_of_a_worker_would_be_seen(browser, tmp_path):
+  """Otherwise the page's worker could ask for anything, and no test would notice."""
+  script = "fetch('http://127.0.0.1:9/asked').catch(() => postMessage(''))"
+  (tmp_path / 'asks.html').write_text(
+    f'<script>new Worker(URL.createObjectURL(new Blob([{json.dumps(script)}]))).onmessage = () =>'
+    " document.title = 'refused'</script>"
+  )
+  browser.open((tmp_path / 'asks.html').as_uri(), 'document.title === "refused"')
+  assert 'http://127.0.0.1:9/asked' in browser.requests
+
+
 def test_undo_and_keys(opened):
   pixels = f'Array.from({VIEWS}.draw.pad.pixels)'
   before = opened.evaluate(pixels)
@@ -234,6 +248,56 @@ def test_undo_and_keys(opened):
   assert opened.evaluate('[app.name, document.activeElement.textContent]') == [
     'generate', 'Generate'
   ]  # fmt: skip
+
+
+def any_model(image_shape, binarization='none', **fields) -> trained.TrainedModel:
+  """With random weights, and no data."""
+  config = config_lib.default()
+  config.model.update({'glimpses': 4, 'hidden': 8, 'latent': 3, 'write_size': 3, **fields})
+  params = random_params(tasks.create(config.model, image_shape, None).model)
+  return trained.TrainedModel(
+    'any', config, params, 5, 4, True, None, image_shape, None, binarization
+  )
+
+
+MODELS = {
+  'color': lambda: any_model((10, 14, 3)),
+  'color of 256 values': lambda: any_model(
+    (6, 9, 3), output='discretized_logistic', components=2
+  ),
+  'without attention': lambda: any_model((12, 7, 1), 'threshold', attention=False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_other_models_run_there_as_in_python(browser, name, tmp_path):
+  """Reconstruction with injected noise, and no complaint in any part."""
+  model, glimpses = MODELS[name](), 4
+  height, width, channels = model.image_shape
+  images = np.random.default_rng(0).integers(0, 256, (3, height, width, channels)) / 255
+  live.save(tmp_path / 'page.html', model, live.Starts('Noise', images.astype(np.float32)))
+  browser.open((tmp_path / 'page.html').as_uri(), 'document.body.dataset.ready === "true"')
+  noise = np.random.default_rng(1).normal(size=(glimpses, 1, 3)).astype(np.float32)
+  browser.evaluate(f"""(() => {{
+    {VIEWS}.draw.noise = Float64Array.from({json.dumps(noise.ravel().tolist())});
+    document.querySelectorAll('#draw .start')[1].click();
+  }})()""")
+  browser.wait_for(f'!{VIEWS}.draw.busy && !{VIEWS}.draw.stale && {VIEWS}.draw.trace.done')
+  seen, canvas, bound = browser.evaluate(f"""(() => {{
+    const {{pixels, trace}} = {VIEWS}.draw, {{kl, reconstruction}} = trace.bound({glimpses - 1}, 0);
+    return [Array.from(pixels), Array.from(trace.glimpses.at(-1).canvas), kl + reconstruction];
+  }})()""")
+  image = images[1:2] if model.binarization == 'none' else np.round(images[1:2])
+  assert_close(np.reshape(seen, image.shape), image, TOLERANCE)
+  terms = run(model, 'infer', image.astype(np.float32), noise)
+  assert_close(np.reshape(canvas, terms.canvas.shape), terms.canvas, TOLERANCE)
+  np.testing.assert_allclose(bound, terms.loss[0], rtol=TOLERANCE)
+  has_pad = browser.evaluate("document.querySelector('#draw .undo').offsetHeight > 0")
+  assert has_pad == (channels == 1)
+  for part in ('generate', 'interpolate'):
+    click(browser, f'[aria-controls={part}]')
+    browser.wait_for(f'{VIEWS}.{part}.trace.done')
+  assert browser.problems == []
 
 
 def test_temperature_and_seed(opened):
