@@ -22,6 +22,7 @@ filters are normalized without a division by a sum that could vanish, see
 `filterbank`, so values and gradients are finite.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -47,7 +48,9 @@ class Window(NamedTuple):
   intensity: Float[Array, '*b']  # gamma, multiplies what is read, divides what is written
 
 
-def window(raw: Float[Array, '*b 5'], size: int, height: int, width: int) -> Window:
+def window(
+  raw: Float[Array, '*b 5'], size: int, height: int, width: int, *, relative: bool = False
+) -> Window:
   """Eqs. 21-24: the window that five unconstrained numbers stand for.
 
   Zeros give a grid over the whole image, its outermost filters on the corner
@@ -59,6 +62,8 @@ def window(raw: Float[Array, '*b 5'], size: int, height: int, width: int) -> Win
       which then places nothing.
     height: H of the image.
     width: W of the image.
+    relative: the third number is log (sigma / delta)^2, so that filters keep their
+      proportions when the grid is made smaller. Zeros then give sigma = delta.
 
   Returns:
     The window, each of its fields [...].
@@ -70,13 +75,22 @@ def window(raw: Float[Array, '*b 5'], size: int, height: int, width: int) -> Win
     )
   raw = jnp.clip(raw, -RAW_LIMIT, RAW_LIMIT)
   x, y, log_variance, log_stride, log_intensity = jnp.moveaxis(raw, -1, 0)
+  whole = whole_stride(size, height, width)
+  if relative:
+    log_variance += 2 * (log_stride + math.log(whole or 1))  # Of one pixel it is 0.
+    log_variance = jnp.clip(log_variance, -RAW_LIMIT, RAW_LIMIT)
   return Window(
     center_x=(width + 1) / 2 * (x + 1) - 1,
     center_y=(height + 1) / 2 * (y + 1) - 1,
     variance=jnp.exp(log_variance),
-    stride=(max(height, width) - 1) / max(size - 1, 1) * jnp.exp(log_stride),
+    stride=whole * jnp.exp(log_stride),
     intensity=jnp.exp(log_intensity),
   )
+
+
+def whole_stride(size: int, height: int, width: int) -> float:
+  """The pixels between the filters of a grid that spans the longer side of an image."""
+  return (max(height, width) - 1) / max(size - 1, 1)
 
 
 def centers(

@@ -196,6 +196,31 @@ def test_values_and_gradients_are_finite(raw, grid):
 
 
 @check
+@given(raws, grids)
+def test_filters_relative_to_the_stride_are_finite(raw, grid):
+  image, _ = probes(grid)
+  *shape, size = grid
+
+  def read(raw):
+    return attention.read(image, attention.window(raw, size, *shape, relative=True), size).sum()
+
+  for array in jax.jit(jax.value_and_grad(read))(raw):
+    assert np.isfinite(array).all()
+
+
+def test_filters_relative_to_the_stride_keep_their_proportions():
+  raw = some(0, 'float32', 6, 5)
+  window = attention.window(raw, 3, 6, 9, relative=True)
+  plain = attention.window(raw, 3, 6, 9)
+  assert_close(window.variance, np.exp(raw[:, 2]) * plain.stride**2, TOLERANCE['float32'])
+  for name in ('center_x', 'center_y', 'stride', 'intensity'):
+    np.testing.assert_array_equal(getattr(window, name), getattr(plain, name))
+  # The image of one pixel, and a grid of one filter.
+  one = attention.window(raw, 1, 1, 1, relative=True)
+  assert np.isfinite(np.stack(one)).all()
+
+
+@check
 @given(raws, grids, st.floats(-4, 4, width=32))
 def test_a_constant_reads_as_gamma_times_it(raw, grid, value):
   image, patch = probes(grid)

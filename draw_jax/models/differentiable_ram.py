@@ -45,6 +45,9 @@ class DifferentiableRamConfig:
   # glimpse and image; 0: none. Without it training fails after some 10,000 steps: filters become
   # narrow and intensities high, and a few images with gradients in the hundreds set the direction.
   window_limit: float = fields.field(10.0, at_least=0)
+  # The network says log (sigma / delta)^2 in place of log sigma^2: the same windows, but filters
+  # keep their proportions when it zooms in.
+  relative_variance: bool = False
   # In which matrices are multiplied, such as 'bfloat16'; None: the type of the parameters.
   dtype: str | None = fields.field(None, choices=layers.DTYPES)
   # What the backward pass keeps in memory, a name in recurrence.REMAT.
@@ -88,7 +91,10 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
   def setup(self) -> None:
     init, hidden, dtype = self.initialization, self.hidden, self.param_dtype
     scale = init.kernel_scale
-    window = layers.init_window(hidden, dtype, stride=init.stride, sigma=init.sigma, scale=scale)
+    sigma = init.sigma
+    if self.relative_variance:
+      sigma /= init.stride * (attention.whole_stride(self.read_size, *self.image_shape[:2]) or 1)
+    window = layers.init_window(hidden, dtype, stride=init.stride, sigma=sigma, scale=scale)
     glimpse, bias = self.read_size**2 * self.image_shape[-1], init.forget_bias
     core = layers.init_lstm(glimpse, hidden, dtype, forget_bias=bias, scale=scale)
     head = layers.init_linear(hidden, self.num_classes, dtype, scale=scale)
@@ -138,7 +144,7 @@ class DifferentiableRAM(nn.Module, DifferentiableRamConfig):
     height, width, _ = self.image_shape
     # A few numbers place the window: they are not worth a loss of precision.
     raw = gradients.limit(layers.linear(self.window, state[0]), self.window_limit)
-    window = attention.window(raw, self.read_size, height, width)
+    window = attention.window(raw, self.read_size, height, width, relative=self.relative_variance)
     glimpse = attention.read(x, window, self.read_size)
     state = layers.lstm(large['core'], state, glimpse.reshape(len(x), -1), self.dtype)
     return state, (window, glimpse)

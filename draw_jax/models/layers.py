@@ -132,7 +132,7 @@ def init_window(
     hidden: D.
     dtype: of the parameters.
     stride: of the first window, as a fraction of the one that spans the image.
-    sigma: of its filters, in pixels.
+    sigma: of its filters, in pixels, or in strides if that is how the network says it.
     scale: weights are N(0, scale / D).
   """
   bias = np.array([0.0, 0.0, 2 * np.log(sigma), np.log(stride), 0.0])

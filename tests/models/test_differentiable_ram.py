@@ -17,6 +17,7 @@ CASES = {
   'oblong': {'image_shape': (5, 7, 1), 'read_size': 3},
   'color': {'image_shape': (6, 4, 3), 'read_size': 2},
   'one filter': {'image_shape': (4, 4, 2), 'read_size': 1},
+  'relative': {'image_shape': (7, 5, 2), 'read_size': 3, 'relative_variance': True},
 }
 
 # These programs run once: compiling them well takes longer than running them.
@@ -51,13 +52,16 @@ def look(model, params, x, glimpses=T):
   return jax.jit(apply, compiler_options=FAST)({'params': params}, x)
 
 
-def classify_one(params, x, size, steps):
+def classify_one(params, x, size, steps, relative=False):
   """Section 4.1 for one image, from the paper's equations: logits, windows and glimpses."""
   x = np.array(x, np.float64)
   h, c = reference.initial(params['core'], 'h', 'c')
   windows, glimpses = [], []
   for _ in range(steps):
-    w = reference.window(reference.linear(params['window'], h), size, *x.shape[:2])
+    raw = reference.linear(params['window'], h)
+    w = reference.window(raw, size, *x.shape[:2])
+    if relative:
+      w = w._replace(variance=np.exp(raw[2]) * w.delta**2)
     windows.append(w)
     glimpses.append(reference.read(x, w, size))
     h, c = reference.lstm(params['core'], h, c, glimpses[-1].ravel())
@@ -74,12 +78,12 @@ def test_forward_pass_agrees_with_the_equations(case, dtype):
   window = np.stack([trace.window.center_x + 1, trace.window.center_y + 1, *trace.window[2:]], -1)
   assert {logits.dtype, window.dtype, trace.glimpse.dtype} == {np.dtype(dtype)}
   for n in range(B):
-    expected = classify_one(params, x[n], model.read_size, T)
+    expected = classify_one(params, x[n], model.read_size, T, model.relative_variance)
     for value, right in zip((logits[n], window[:, n], trace.glimpse[:, n]), expected, strict=True):
       assert_close(value, right, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize('case', ['oblong', 'color'])
+@pytest.mark.parametrize('case', ['oblong', 'color', 'relative'])
 def test_gradients_agree_with_finite_differences(case):
   """Of the cross-entropy and of all results, by every parameter and the images."""
   with jax.enable_x64(True):
@@ -177,8 +181,11 @@ def test_bfloat16_is_near_float32():
     GlimpseInitialization(stride=0.5, sigma=2, forget_bias=3, kernel_scale=0.25),
   ],
 )
-def test_initial_values(start):
-  model = DifferentiableRAM((20, 28, 1), hidden=D, read_size=4, initialization=start)
+@pytest.mark.parametrize('relative', [False, True])
+def test_initial_values(start, relative):
+  model = DifferentiableRAM(
+    (20, 28, 1), hidden=D, read_size=4, initialization=start, relative_variance=relative
+  )
   x = images(model, 1)
   params = jax.jit(model.init, compiler_options=FAST)(jax.random.key(0), x)['params']
   window = np.stack(look(model, params, x, 1)[1].window, -1)[0, 0]
