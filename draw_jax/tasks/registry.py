@@ -8,7 +8,14 @@ from ml_collections import config_dict
 
 from draw_jax import fields, renamed
 from draw_jax.errors import UserError
-from draw_jax.models import convnet, dependent_latents, differentiable_ram, draw, ram
+from draw_jax.models import (
+  convnet,
+  convolutional_draw,
+  dependent_latents,
+  differentiable_ram,
+  draw,
+  ram,
+)
 from draw_jax.tasks import base, classification, generation
 
 
@@ -25,6 +32,11 @@ MODELS = {
   'dependent_latents': Entry(
     dependent_latents.DependentLatents,
     dependent_latents.DependentLatentsConfig,
+    generation.Generation,
+  ),
+  'convolutional_draw': Entry(
+    convolutional_draw.ConvolutionalDraw,
+    convolutional_draw.ConvolutionalDrawConfig,
     generation.Generation,
   ),
   'differentiable_ram': Entry(

@@ -1,0 +1,21 @@
+"""Past the paper: convolutional DRAW (Gregor et al. 2016) on binarized MNIST and CIFAR-10.
+
+    python -m draw_jax.train --config=convolutional_draw --workdir=runs/convolutional
+    python -m draw_jax.train --config=convolutional_draw:cifar10 --workdir=runs/convolutional_cifar10
+
+Todo:
+"""
+
+from draw_jax import config as config_lib
+
+
+def get_config(variant: str = ''):
+  """Variants: '' for binarized MNIST, 'cifar10' for CIFAR-10 with a likelihood of its values."""
+  config = config_lib.default()
+  config_lib.check_variant(variant, ('cifar10',))
+  config.model = config_lib.model_section('convolutional_draw', dtype='bfloat16')
+  if variant == 'cifar10':
+    config.data.name = 'cifar10'
+    config.model.output = 'discretized_logistic'
+  config.train.batch_size = 25
+  return config
