@@ -68,12 +68,17 @@ class ConvolutionalDrawConfig(DrawConfig):
   # on it.
   remat: str = fields.field('none', choices=('none', 'step', 'segments'))
 
-  # What DRAW has and this has not.
+  # Of DRAW's fields, and no more to be chosen: images are seen and drawn as a whole.
   attention: ClassVar[bool] = False
+  # No window, no filters.
   read_size: ClassVar[int] = 0
+  # The same.
   write_size: ClassVar[int] = 0
+  # Nor a gradient with respect to it.
   window_limit: ClassVar[float] = 0.0
+  # That of DRAW's parameters.
   initialization: ClassVar[None] = None
+  # These follow from the size of the images.
   hidden: ClassVar[int]
   latent: ClassVar[int]
 
