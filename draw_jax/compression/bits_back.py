@@ -59,8 +59,8 @@ class Network:
     # Latents that say nothing and that nothing hears would cost only time.
     used = model.latents_in_use(params)
     if used < model.latent:
-      params = model.with_latents(params, used)
-    self.model = model.clone(latent=used)
+      params, model = model.with_latents(params, used), model.clone(latent=used)
+    self.model = model
     self.glimpses = glimpses
     self._variables = {'params': jax.device_put(params)}
     self.pixels = pixels.Pixels(self.model, self.program)

@@ -11,6 +11,7 @@ from draw_jax.errors import UserError
 from draw_jax.models import (
   class_conditional,
   convnet,
+  convolutional_draw,
   dependent_latents,
   differentiable_ram,
   draw,
@@ -38,6 +39,11 @@ MODELS = {
     class_conditional.ClassConditional,
     draw.DrawConfig,
     conditional_generation.ConditionalGeneration,
+  ),
+  'convolutional_draw': Entry(
+    convolutional_draw.ConvolutionalDraw,
+    convolutional_draw.ConvolutionalDrawConfig,
+    generation.Generation,
   ),
   'differentiable_ram': Entry(
     differentiable_ram.DifferentiableRAM,

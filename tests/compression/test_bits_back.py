@@ -11,6 +11,7 @@ from model_support import CASES, D, Z, build, random_params
 
 from draw_jax.compression import bits_back
 from draw_jax.compression.bins import NotCodedHereError
+from draw_jax.models.convolutional_draw import ConvolutionalDraw
 from draw_jax.models.dependent_latents import DependentLatents
 
 T, BATCH = 3, 4
@@ -20,10 +21,15 @@ def dependent():
   return DependentLatents(glimpses=T, hidden=D, latent=Z, **CASES['oblong'])
 
 
+def maps():
+  return ConvolutionalDraw(image_shape=(4, 6, 1), glimpses=T, scale=2, features=2)
+
+
 MODELS = {
   'oblong': functools.partial(build, 'oblong'),
   'whole color': functools.partial(build, 'whole color'),
   'dependent': dependent,
+  'maps': maps,
   'bytes': functools.partial(build, 'color', output='discretized_logistic', components=2),
 }
 
@@ -46,7 +52,7 @@ def test_round_trip(name, data):
   model = MODELS[name]()
   seed = data.draw(st.integers(0, 2**32 - 1))
   # Of a prior that is learned large weights make no numbers.
-  scale = data.draw(st.sampled_from([0.0, 0.3, 1.0] + [5.0] * (name != 'dependent')))
+  scale = data.draw(st.sampled_from([0.0, 0.3, 1.0] + [5.0] * (name not in ('dependent', 'maps'))))
   bits = data.draw(st.integers(1, 15))
   num = data.draw(st.integers(1, 11))
   rng = np.random.default_rng(seed)
