@@ -162,13 +162,14 @@ class ConvolutionalDraw(ConvolutionalDrawConfig, DRAW):
     inputs, outputs = inputs + self.features, 4 * self.features
     return self._layer(name, inputs, outputs, bias=bias, h=zeros, c=zeros)
 
-  @property
-  def _large(self) -> Layers:
+  def layers_given(self, num: int) -> Layers:
     """None: a convolution's gradient sums over places before it sums over glimpses."""
+    del num
     return {}
 
-  def _seen(self, x: Float[Array, 'b h w c']) -> Layers:
+  def _seen(self, large: Layers, x: Float[Array, 'b h w c']) -> Layers:
     """What the encoder's gates hear of x at every glimpse, computed once; and the rest of them."""
+    del large
     x, size = _cut(attention.to_hcw(x), self.scale), self.kernel_size**2
     kernel = self.encoder['kernel'].reshape(size, -1, 4 * self.features)
     of_x, rest = (a.reshape(-1, 4 * self.features) for a in jnp.split(kernel, [x.shape[-1]], 1))
