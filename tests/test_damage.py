@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import training_support as support
 from data_support import register
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from draw_jax import data, trained
@@ -120,6 +120,8 @@ def survives(pytestconfig, tmp_path, capsys):
       max_examples=number,
       deadline=None,
       database=None,
+      # To look for a smaller example may take minutes, and this one is small.
+      phases=[Phase.generate],
       suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(damages(files))
@@ -148,14 +150,15 @@ def survives(pytestconfig, tmp_path, capsys):
 
 def tabulate(table: collections.Counter) -> str:
   outcomes = sorted({outcome for _, _, outcome in table})
-  rows = [f'{"file":50}' + ''.join(f'{outcome:>24}' for outcome in outcomes)]
+  width = max(len(name) for name, _, _ in table)
+  rows = [' ' * width + ''.join(f'{outcome:>24}' for outcome in outcomes)]
   for part in (0, 1):
     for name in sorted({key[part] for key in table}):
       counts = [
         sum(n for key, n in table.items() if (key[part], key[2]) == (name, outcome))
         for outcome in outcomes
       ]
-      rows.append(f'{name:50}' + ''.join(f'{count:>24}' for count in counts))
+      rows.append(f'{name:{width}}' + ''.join(f'{count:>24}' for count in counts))
   return '\n'.join([*rows, f'{sum(table.values())} damages'])
 
 

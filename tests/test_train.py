@@ -127,6 +127,13 @@ def test_an_experiment_that_is_not_there(experiment, tmp_path):
   assert f'did you mean {experiment}?' in done.stderr and done.stderr.count('\n') == 1
 
 
+def test_an_experiment_that_gives_nothing_is_told_in_one_line(tmp_path):
+  (tmp_path / 'empty.py').write_text('def get_config():\n  pass\n')
+  done = support.run(tmp_path / 'empty.py', tmp_path / 'run')
+  assert (done.returncode, done.stderr.count('\n')) == (2, 1), done.stderr
+  assert 'empty.py gives NoneType, and no config: start from' in done.stderr
+
+
 def test_a_folder_with_a_space_hides_no_slip(experiment, tmp_path):
   spaced = tmp_path / 'my experiments' / 'a.py'
   spaced.parent.mkdir()

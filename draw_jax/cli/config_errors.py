@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from absl import flags
+from absl import flags, logging
 
 from draw_jax import config as config_lib
 from draw_jax import renamed
@@ -21,6 +21,8 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
   Returns:
     What is left of it after the flags.
   """
+  # It warns of what is refused in our own words.
+  logging.get_absl_logger().addFilter(lambda record: '/ml_collections/' not in record.pathname)
   try:
     left = flags.FLAGS(argv)
     # A file that cannot be read is noticed only when it is looked into.
