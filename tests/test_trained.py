@@ -169,14 +169,6 @@ def test_a_file_keeps_the_learning_curve(tmp_path):
   assert all(row['bound'] == 100 - row['step'] for row in back[:-1])
 
 
-def test_training_starts_from_a_model_that_lacks_what_has_no_effect(original):
-  loaded = make_trained()
-  like = {**loaded.params, 'more': jnp.zeros(2)}
-  found = trained.load_to_train(original, like, neutral=('more',))
-  assert found.params.keys() == loaded.params.keys()
-  assert 'of another network' in message(trained.load_to_train, original, like)
-
-
 def test_a_model_without_an_average_says_so(tmp_path):
   loaded = make_trained()
   loaded.config.optimizer.ema_decay = 0.0
