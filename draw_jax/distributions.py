@@ -129,6 +129,9 @@ class Output(NamedTuple):
   # Canvas, the first c channels of images -> [..., H, W, V]: log-probabilities of the values of
   # channel c, given those. Their sum over channels is `log_prob`.
   value_log_probs: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+  # Canvas, images -> [..., H, W]: of each pixel, where they are independent given the canvas. Their
+  # sum is `log_prob`.
+  pixel_log_probs: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
 
 def bernoulli(channels: int, components: int = 1) -> Output:
@@ -150,6 +153,7 @@ def bernoulli(channels: int, components: int = 1) -> Output:
     from_mean=_bernoulli_from_mean,
     values=2,
     value_log_probs=value_log_probs,
+    pixel_log_probs=lambda canvas, x: bernoulli_log_prob(canvas, x).sum(-1),
   )
 
 
@@ -167,6 +171,7 @@ def discretized_logistic(channels: int, components: int = 1) -> Output:
     from_mean=lambda image: logistic.from_mean(image, components),
     values=logistic.LEVELS,
     value_log_probs=lambda canvas, before: logistic.value_log_probs(mixture(canvas), before),
+    pixel_log_probs=lambda canvas, x: logistic.log_prob(mixture(canvas), x),
   )
 
 

@@ -8,15 +8,22 @@ the config can be set as train.epochs is here; README.md says where the fields a
 """
 
 from absl import flags
+from ml_collections import config_flags
 
 from draw_jax import config as config_lib
 from draw_jax import errors
 from draw_jax.cli import app, config_errors, config_flag
-from draw_jax.training import loop
+from draw_jax.training import loop, start
 
 _CONFIG = config_flag.define('An experiment: a name such as mnist, or a file.')
 _WORKDIR = flags.DEFINE_string(
   'workdir', None, 'Folder for checkpoints and metrics; a run that is there is continued.'
+)
+_START_FROM = flags.DEFINE_string(
+  'start_from',
+  None,
+  'A trained model to start from, a name such as mnist or a file: sets train.start_from and takes '
+  'the whole section model from it.',
 )
 _DATA_DIR = flags.DEFINE_string('data_dir', None, 'Folder of prepared datasets.')
 _PROFILE = flags.DEFINE_list(
@@ -27,6 +34,9 @@ app.define_process_flags()
 
 def main() -> int:
   config = _CONFIG.value
+  if _START_FROM.value:
+    given = config_flags.get_override_values(flags.FLAGS[_CONFIG.name])
+    start.take_model(config, _START_FROM.value, _WORKDIR.value, given)
   config_lib.validate(config)
   part = config.train.batch_size // config.optimizer.accumulate
   app.start_devices([part, config.eval.batch_size])

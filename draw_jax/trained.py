@@ -1,5 +1,6 @@
 """One type for a trained model, from a workdir or a file, with its data."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -7,7 +8,7 @@ import importlib.resources
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from draw_jax import config as config_lib
-from draw_jax import data, files, memory
+from draw_jax import data, files, memory, methods
 from draw_jax.errors import UserError, first_line
 from draw_jax.pretrained import file_format
 from draw_jax.tasks import base, registry
@@ -25,13 +26,9 @@ from draw_jax.training import checkpoint, run_log
 _CURVE = 200  # points of a learning curve in a file, for each split
 
 
-def _count(value: Any) -> bool:
-  return isinstance(value, int) and 0 < value < 2**31
-
-
 @dataclasses.dataclass(frozen=True)
-class TrainedModel:
-  """A trained model, ready for use.
+class TrainedModel(methods.Methods):
+  """A trained model, ready for use; what it does is in `draw_jax.methods`.
 
   Attributes:
     name: to be shown.
@@ -150,21 +147,22 @@ def load(name: str | os.PathLike) -> TrainedModel:
   """A shipped model by its name, such as 'mnist', or one in a file by its path.
 
       m = draw_jax.load('mnist')
-      canvas, trace = m.model.apply({'params': m.params}, 64, key, method='generate')
+      images = m.sample(16, seed=0)
 
   A file that is not as it was written is refused.
 
   Args:
     name: that of a shipped model, or a path with a separator or that ends with .safetensors.
   """
-  suffix = file_format.SUFFIX
-  if not isinstance(name, str) or name.endswith(suffix) or pathlib.Path(name).name != name:
-    return _from_file(pathlib.Path(name), f'{name}')
-  there = names()
-  if name not in there:
-    raise UserError(f'no model {name!r}: {_hint(name, there)}')
-  with importlib.resources.as_file(folder() / f'{name}{suffix}') as path:
-    return _from_file(path, f'{path}')
+  with _file_of(name) as (path, label):
+    return _from_file(path, label)
+
+
+def load_config(name: str | os.PathLike) -> Any:
+  """The config of a model, see `load`; no device is touched."""
+  with _file_of(name) as (path, label):
+    about, _ = file_format.read(path, label)
+    return _config_of(about, label)
 
 
 def from_workdir(
@@ -241,27 +239,6 @@ def find(
   return dataclasses.replace(found, data_dir=data_dir)
 
 
-def load_to_train(name: str, like: base.Params, neutral: Sequence[str] = ()) -> TrainedModel:
-  """A trained model to train further.
-
-  Args:
-    name: see `load`; ~ stands for the home folder.
-    like: the parameters of the network to be trained, or their shapes and types.
-    neutral: names of those that the trained model may lack, see `base.Task`.
-  """
-  found = load(os.path.expanduser(name))
-  lacking = {n for n in neutral if n not in found.params}
-  wrong = file_format.difference(
-    {n: arrays for n, arrays in like.items() if n not in lacking}, found.params
-  )
-  if wrong:
-    raise UserError(
-      f'{name} is of another network than the config describes: {wrong}. Give the values of '
-      'model that it was trained with, and images of the same size.'
-    )
-  return found
-
-
 def save(
   path: pathlib.Path,
   trained: TrainedModel,
@@ -324,13 +301,44 @@ def folder():
   return importlib.resources.files('draw_jax.pretrained')
 
 
-def _from_file(path: pathlib.Path, label: str) -> TrainedModel:
-  about, tensors = file_format.read(path, label)
-  if problem := _wrong(about):
+@contextlib.contextmanager
+def _file_of(name: str | os.PathLike) -> Iterator[tuple[pathlib.Path, str]]:
+  """The file of a model and what messages call it."""
+  suffix = file_format.SUFFIX
+  if not isinstance(name, str) or name.endswith(suffix) or pathlib.Path(name).name != name:
+    yield pathlib.Path(name).expanduser(), f'{name}'
+    return
+  there = names()
+  if name not in there:
+    raise UserError(f'no model {name!r}: {_hint(name, there)}')
+  with importlib.resources.as_file(folder() / f'{name}{suffix}') as path:
+    yield path, f'{path}'
+
+
+def _config_of(about: dict[str, Any], label: str) -> Any:
+  """The config that a file describes."""
+  if problem := file_format.wrong(about):
     raise UserError(f'{label} says {problem}: write it anew with draw_jax.export.')
   try:
-    config = config_lib.from_json(json.dumps(about.pop('config')))
+    config = config_lib.from_json(json.dumps(about['config']))
     registry.check(config.model)
+  except Exception as error:  # Whatever a module makes of values that it does not know.
+    raise _no_model(about, label, error) from error
+  return config
+
+
+def _no_model(about: dict[str, Any], label: str, error: Exception) -> UserError:
+  return UserError(
+    f'{label} was written by draw_jax {about["exported_with"]["draw_jax"]} and describes no '
+    f'model of this version ({first_line(error)}).'
+  )
+
+
+def _from_file(path: pathlib.Path, label: str) -> TrainedModel:
+  about, tensors = file_format.read(path, label)
+  config = _config_of(about, label)
+  del about['config']
+  try:
     found = TrainedModel(
       name=path.stem,
       config=config,
@@ -347,48 +355,13 @@ def _from_file(path: pathlib.Path, label: str) -> TrainedModel:
     )
     expected = _shapes(found)
   except Exception as error:  # Whatever a module makes of values that it does not know.
-    raise UserError(
-      f'{label} was written by draw_jax {about["exported_with"]["draw_jax"]} and describes no '
-      f'model of this version ({first_line(error)}).'
-    ) from error
+    raise _no_model(about, label, error) from error
   if all(tensor.dtype == np.float16 for tensor in tensors.values()):
     tensors = {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
   _check_params(found, tensors, f'{label} is of another model than its config describes')
   leaves = [jnp.asarray(tensors[name]) for name in file_format.by_name(expected)]
   params = jax.tree.unflatten(jax.tree.structure(expected), leaves)
   return dataclasses.replace(found, params=params)
-
-
-# What a model file says of a model, and when it is right.
-_ABOUT = {
-  'config': lambda value: isinstance(value, dict),
-  'binarization': lambda value: isinstance(value, str),
-  'exported_with': lambda value: isinstance(value, dict) and 'draw_jax' in value,
-  'image_shape': lambda value: (
-    isinstance(value, list) and len(value) == 3 and all(map(_count, value))
-  ),
-  'num_classes': lambda value: value is None or _count(value),
-  'num_train': lambda value: value is None or _count(value),
-  'trained_glimpses': lambda value: _count(value) and value <= 100_000,
-  'step': lambda value: value == 0 or _count(value),
-  'validation': lambda value: (
-    value is None or (isinstance(value, dict) and isinstance(value.get('metrics'), dict))
-  ),
-  'curve': lambda value: (
-    value is None
-    or (isinstance(value, list) and all(isinstance(row, list) and len(row) == 3 for row in value))
-  ),
-}
-
-
-def _wrong(about: Mapping[str, Any]) -> str | None:
-  """The first thing that a file says of its model and that cannot be."""
-  for name, is_right in _ABOUT.items():
-    if name not in about and name not in ('num_train', 'curve'):  # which older files lack
-      return f'no {name}'
-    if not is_right(about.get(name)):
-      return f'{name}={str(about[name])[:40]}'
-  return None
 
 
 def _thinned(rows: list[dict[str, Any]], metric: str, last: int) -> list[list]:

@@ -28,7 +28,7 @@ T = 2  # of training when the checkpoint was saved; the config ends with more
 def model_section(kind: str):
   if kind == 'draw':
     return support.tiny_config('').model
-  section = config_lib.model_section('differentiable_ram')
+  section = config_lib.model_section(kind)
   section.update(glimpses=3, hidden=8, read_size=3)
   return section
 
@@ -167,14 +167,6 @@ def test_a_file_keeps_the_learning_curve(tmp_path):
   steps = [row['step'] for row in back if row['split'] == 'train']
   assert steps == sorted(steps) and len(steps) <= 200 and steps[-1] == 450
   assert all(row['bound'] == 100 - row['step'] for row in back[:-1])
-
-
-def test_training_starts_from_a_model_that_lacks_what_has_no_effect(original):
-  loaded = make_trained()
-  like = {**loaded.params, 'more': jnp.zeros(2)}
-  found = trained.load_to_train(original, like, neutral=('more',))
-  assert found.params.keys() == loaded.params.keys()
-  assert 'of another network' in message(trained.load_to_train, original, like)
 
 
 def test_a_model_without_an_average_says_so(tmp_path):

@@ -45,6 +45,12 @@ def look(model: nn.Module, params, images) -> Looking:
   return _in_chunks(lambda i: _look(model, params, images[i]), len(images), 'looking')
 
 
+def classify(model: nn.Module, params, images) -> np.ndarray:
+  """The probabilities of the classes [n, K] of images [n, H, W, C]."""
+  images = jnp.asarray(images, jnp.float32)
+  return _in_chunks(lambda i: _classify(model, params, images[i]), len(images), 'classifying')[0]
+
+
 def generate(
   model: DRAW,
   params,
@@ -75,11 +81,21 @@ def generate(
 
 
 def reconstruct(
-  model: DRAW, params, images, seed: int, *, binary: bool = False, given: Given | None = None
+  model: DRAW,
+  params,
+  images,
+  seed: int,
+  *,
+  trace: bool = True,
+  binary: bool = False,
+  given: Given | None = None,
 ) -> Drawing:
-  """Encodes images [n, H, W, C] and draws them again; every step is kept."""
+  """Encodes images [n, H, W, C] and draws them again, with the noise of an evaluation's first draw.
+
+  Without `trace` only the last step is kept, and no window.
+  """
   images = jnp.asarray(images, jnp.float32)
-  fixed = {'glimpses': model.glimpses, 'binary': binary}
+  fixed = {'trace': trace, 'binary': binary}
   key = jax.random.key(seed)
   draw = lambda i: _reconstruct(  # noqa: E731
     model, params, key, i, images[i], _of(given, i), **fixed
@@ -119,17 +135,26 @@ def interpolate(
   """
   num = len(images)
   key, indices = jax.random.key(seed), jnp.arange(num)
-  noise = _noise(model, key, indices, model.glimpses)
+  noise = _noise(model, key, indices, model.glimpses, draw=0)
   ends = jnp.concatenate([jnp.asarray(images), jnp.asarray(others)])
   given = _of(given, jnp.arange(2 * num))
   latents = _latents(model, params, ends, jnp.concatenate([noise, noise], 1), given)
   first = jnp.split(latents, 2, 1)[0], _of(given, indices)
   last = jnp.split(latents, 2, 1)[1], _of(given, num + indices)
-  ways = []
+  fixed, ways = {'trace': False, 'binary': binary}, []
   for a in np.linspace(0, 1, between):
     z, told = jax.tree.map(lambda x, y, a=a: x + (y - x) * a, first, last)
-    ways.append(_decode(model, params, z, key, indices, told, binary=binary))
+    ways.append(_decode(model, params, z, key, indices, told, **fixed).images[0])
   return np.stack(ways, 1)
+
+
+def decode(
+  model: DRAW, params, latents, seed: int, *, trace: bool = True, binary: bool = False
+) -> Drawing:
+  """Draws what latents [T, n, Z] lead to; the seed is of the pixels, where `binary` draws them."""
+  fixed, key = {'trace': trace, 'binary': binary}, jax.random.key(seed)
+  draw = lambda i: _decode(model, params, latents[:, i], key, i, {}, **fixed)  # noqa: E731
+  return _in_chunks(draw, latents.shape[1], 'drawing')
 
 
 # Compiled once for a model and a number of examples, however many figures ask.
@@ -139,20 +164,25 @@ def _look(model, params, x) -> Looking:
   return Looking(trace.window, trace.glimpse)
 
 
+@functools.partial(jax.jit, static_argnames='model')
+def _classify(model, params, x) -> jax.Array:
+  """[1, n, K]."""
+  return jax.nn.softmax(model.apply({'params': params}, x)[0])[None]
+
+
 @functools.partial(jax.jit, static_argnames=('model', 'glimpses', 'trace', 'binary'))
 def _generate(model, params, key, indices, given, *, glimpses, trace, binary) -> Drawing:
   noise = _noise(model, key, indices, glimpses)
-  canvas, traced = model.apply({'params': params}, noise, trace=trace, method='draw', **given)
-  canvas, write = (traced.canvas, traced.write) if trace else (canvas[None], None)
-  return Drawing(_show(model, canvas, key, indices, binary), write)
+  drawn = model.apply({'params': params}, noise, trace=trace, method='draw', **given)
+  return _drawing(model, drawn, key, indices, binary)
 
 
-@functools.partial(jax.jit, static_argnames=('model', 'glimpses', 'binary'))
-def _reconstruct(model, params, key, indices, x, given, *, glimpses, binary) -> Drawing:
-  noise = _noise(model, key, indices, glimpses)
-  terms = model.apply({'params': params}, x, noise, trace=True, method='infer', **given)
-  images = _show(model, terms.trace.canvas, key, indices, binary)
-  return Drawing(images, terms.trace.write, terms.trace.read, terms.kl)
+@functools.partial(jax.jit, static_argnames=('model', 'trace', 'binary'))
+def _reconstruct(model, params, key, indices, x, given, *, trace, binary) -> Drawing:
+  noise = _noise(model, key, indices, model.glimpses, draw=0)
+  terms = model.apply({'params': params}, x, noise, trace=trace, method='infer', **given)
+  canvas, *windows = terms.trace if trace else (terms.canvas[None], None, None)
+  return Drawing(_show(model, canvas, key, indices, binary), *windows, terms.kl)
 
 
 @functools.partial(jax.jit, static_argnames='model')
@@ -161,11 +191,17 @@ def _latents(model, params, x, noise, given) -> jax.Array:
   return model.apply({'params': params}, x, noise, method='infer', **given).latents
 
 
-@functools.partial(jax.jit, static_argnames=('model', 'binary'))
-def _decode(model, params, latents, key, indices, given, *, binary) -> jax.Array:
-  """The images [B, H, W, C] of latents [T, B, Z]."""
-  canvas, _ = model.apply({'params': params}, latents, method='decode', **given)
-  return _show(model, canvas[None], key, indices, binary)[0]
+@functools.partial(jax.jit, static_argnames=('model', 'trace', 'binary'))
+def _decode(model, params, latents, key, indices, given, *, trace, binary) -> Drawing:
+  drawn = model.apply({'params': params}, latents, trace=trace, method='decode', **given)
+  return _drawing(model, drawn, key, indices, binary)
+
+
+def _drawing(model, drawn, key, indices, binary) -> Drawing:
+  """Of a canvas and a Trace or None."""
+  canvas, trace = drawn
+  canvas, write = (trace.canvas, trace.write) if trace else (canvas[None], None)
+  return Drawing(_show(model, canvas, key, indices, binary), write)
 
 
 def _of(given: Given | None, indices) -> dict[str, jax.Array]:
@@ -173,9 +209,11 @@ def _of(given: Given | None, indices) -> dict[str, jax.Array]:
   return {name: jnp.asarray(array)[indices] for name, array in (given or {}).items()}
 
 
-def _noise(model: DRAW, key, indices, glimpses: int) -> jax.Array:
-  """[T, n, Z], that of each example from the key and its index."""
+def _noise(model: DRAW, key, indices, glimpses: int, draw: int | None = None) -> jax.Array:
+  """[T, n, Z], that of each example from the key and its index, and the number of a draw."""
   keys = jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
+  if draw is not None:  # as `draw_jax.evaluation.evaluator` has it
+    keys = jax.vmap(jax.random.fold_in, (0, None))(keys, draw)
   return jax.vmap(lambda key: model.noise(key, 1, glimpses)[:, 0], out_axes=1)(keys)
 
 

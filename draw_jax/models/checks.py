@@ -37,22 +37,28 @@ def count(name: str, value: Any) -> None:
   fields.check_number(name, value, {'at least': 1})
 
 
-def batch(x: Array, image_shape: tuple[int, int, int]) -> int:
+def batch(x: Array, image_shape: tuple[int, int, int], name: str = 'x') -> int:
   """B; raises a `UserError` unless x [B, H, W, C] is a batch of images in [0, 1]."""
+  batch_shape(x, image_shape, name)
+  intensities(name, x)
+  return len(x)
+
+
+def batch_shape(x: Array, image_shape: tuple[int, int, int], name: str = 'x') -> None:
+  """Raises a `UserError` unless x [B, H, W, C] has the shape of a batch of images."""
   if not hasattr(x, 'shape'):
-    raise UserError(f'x is a {type(x).__name__}: it must be an array, N x {by(image_shape)}.')
+    raise UserError(f'{name} is a {type(x).__name__}: it must be an array, N x {by(image_shape)}.')
   if x.shape[1:] != image_shape or x.ndim != 4:
     if x.shape == image_shape:
-      hint = ' One image alone goes in as x[None].'
+      hint = f' One image alone goes in as {name}[None].'
     elif image_shape[2] == 1 and x.shape[1:] == image_shape[:2]:
-      hint = ' Those without channels go in as x[..., None].'
+      hint = f' Those without channels go in as {name}[..., None].'
     else:
       hint = ''
     raise UserError(
-      f'x is {by(x.shape)}, and the network takes a batch of images, N x {by(image_shape)}.{hint}'
+      f'{name} is {by(x.shape)}, and the network takes a batch of images, N x {by(image_shape)}.'
+      f'{hint}'
     )
-  intensities('x', x)
-  return len(x)
 
 
 def image(x: Array, image_shape: tuple[int, int, int]) -> None:

@@ -110,6 +110,42 @@ def read(path: pathlib.Path, label: str) -> tuple[dict[str, Any], dict[str, np.n
   return renamed.record(about), tensors
 
 
+def _count(value: Any) -> bool:
+  return isinstance(value, int) and 0 < value < 2**31
+
+
+# What a model file says of a model, and when it is right.
+_ABOUT = {
+  'config': lambda value: isinstance(value, dict),
+  'binarization': lambda value: isinstance(value, str),
+  'exported_with': lambda value: isinstance(value, dict) and 'draw_jax' in value,
+  'image_shape': lambda value: (
+    isinstance(value, list) and len(value) == 3 and all(map(_count, value))
+  ),
+  'num_classes': lambda value: value is None or _count(value),
+  'num_train': lambda value: value is None or _count(value),
+  'trained_glimpses': lambda value: _count(value) and value <= 100_000,
+  'step': lambda value: value == 0 or _count(value),
+  'validation': lambda value: (
+    value is None or (isinstance(value, dict) and isinstance(value.get('metrics'), dict))
+  ),
+  'curve': lambda value: (
+    value is None
+    or (isinstance(value, list) and all(isinstance(row, list) and len(row) == 3 for row in value))
+  ),
+}
+
+
+def wrong(about: Mapping[str, Any]) -> str | None:
+  """The first thing that a file says of its model and that cannot be."""
+  for name, is_right in _ABOUT.items():
+    if name not in about and name not in ('num_train', 'curve'):  # which older files lack
+      return f'no {name}'
+    if not is_right(about.get(name)):
+      return f'{name}={str(about[name])[:40]}'
+  return None
+
+
 def _rounded(name: str, tensor: np.ndarray) -> np.ndarray:
   with np.errstate(over='ignore'):
     rounded = tensor.astype(np.float16)

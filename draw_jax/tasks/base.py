@@ -22,15 +22,16 @@ EVALUATION_BATCH = 100
 
 
 def to_device_float(image: jax.Array) -> jax.Array:
-  """Turns bytes into intensities in [0, 1], on the device.
+  """Turns bytes into intensities in [0, 1], on the device; what is in floats has them already.
 
   Args:
-    image: uint8, any shape, 255 for an intensity of one.
+    image: any shape; uint8, 255 for an intensity of one, or floats.
 
   Returns:
     float32 of the same shape.
   """
-  return image.astype(jnp.float32) / 255
+  scale = 1 if jnp.issubdtype(image.dtype, jnp.floating) else 255
+  return image.astype(jnp.float32) / scale
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,6 +243,14 @@ class Task:
   def check_codes(self) -> None:
     """Raises a `UserError` unless the images alone are enough to code them."""
     self.check_draws()
+
+  def check_completes(self) -> None:
+    """Raises a `UserError` unless pixels of an image alone are enough to draw the others."""
+    self.check_draws()
+
+  def check_classifies(self) -> None:
+    """Raises a `UserError` unless the model classifies."""
+    raise UserError(f'a model {self.name!r} classifies nothing; it draws images.')
 
   def check_looks(self) -> None:
     """Raises a `UserError` unless the model takes glimpses to classify."""

@@ -113,6 +113,9 @@ class Classification(base.Task):
     del binarization
     return 'error (%)'
 
+  def check_classifies(self) -> None:
+    """It does."""
+
   def check_looks(self) -> None:
     raise UserError(f'a model {self.name!r} takes no glimpses: it sees the whole image at once.')
 

@@ -47,6 +47,12 @@ class ConditionalGeneration(generation.Generation):
       'hold none. Take a model of images alone.'
     )
 
+  def check_completes(self) -> None:
+    raise UserError(
+      f'a model {self.name!r} completes no images: its draws are of one class. Take a model of '
+      'images alone.'
+    )
+
   def _notes(self, result: Mapping[str, Any]) -> list[str]:
     note = (
       'note        given the label y of each image: of p(x | y), not of p(x); '

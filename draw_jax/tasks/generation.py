@@ -221,6 +221,15 @@ class BoundEvaluation:
       self._entropy[batch] = values['entropy'][mask]
     self._kept[batch] = after, sums
 
+  def by_example(self) -> np.ndarray:
+    """The mean over draws of each example [N], with the largest number of glimpses.
+
+    Of the importance-weighted bound with the most samples, or of Eq. 12 if there is none.
+    """
+    rows = [self._kept[batch][0][int(np.argmax(self._glimpses))] for batch in sorted(self._kept)]
+    kinds = [row.importance[-1].groups if row.importance else row.bound for row in rows]
+    return np.concatenate([kind.mean for kind in kinds])
+
   def examples(self) -> int:
     return sum(len(kept[0].bound.mean) for kept, _ in self._kept.values())
 

@@ -1,6 +1,7 @@
 """The training loop: the same for every task, on any number of devices and processes."""
 
 import contextlib
+import functools
 import math
 import pathlib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from draw_jax.devices.signals import Stop
 from draw_jax.errors import UserError
 from draw_jax.evaluation.evaluator import Evaluator
 from draw_jax.tasks.base import EvaluationOptions
-from draw_jax.training import checkpoint, phases, run_log, setup, summary
+from draw_jax.training import checkpoint, phases, run_log, setup, start, summary
 from draw_jax.training import workdir as workdir_lib
 from draw_jax.training.step import TrainState
 
@@ -112,6 +113,8 @@ class _Trainer:
     state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.like.params))
     # With its average, its gradient and at the least one moment.
     memory.check(4 * state, f'a model of this size, model.hidden={config.model.get("hidden")},')
+    if not workdir_lib.saved_steps(workdir):
+      _ = self.before  # Refused now, if it does not fit; a run that goes on does not need it.
     self.checkpoints = checkpoint.Checkpoints(
       workdir, config.checkpoint.keep_latest, config.checkpoint.keep_best
     )
@@ -178,13 +181,19 @@ class _Trainer:
       self.display.say(f'continued from {self.checkpoints.path(step)}')
     return state._replace(rollbacks=rollbacks)
 
+  @functools.cached_property
+  def before(self) -> trained.TrainedModel | None:
+    """The trained model to start from."""
+    if not self.config.train.start_from:
+      return None
+    return start.load(self.config, self.dataset, self.like.params, self.task.neutral)
+
   def _start(self) -> TrainState:
     """The state before the first step."""
     state = self.init(self.dataset.mean_image())
-    name = self.config.train.start_from
-    if not name:
+    before, name = self.before, self.config.train.start_from
+    if not before:
       return state
-    before = trained.load_to_train(name, self.like.params, self.task.neutral)
     there, here = ((s.name, s.path) for s in (before.config.data, self.config.data))
     if there == here:
       before.check_held_out(self.dataset, 'valid')

@@ -24,7 +24,7 @@ from draw_jax.evaluation import evaluator, report
 from draw_jax.figures import animation, gallery, grid, live, passes
 from draw_jax.tasks import base
 from draw_jax.tasks import registry as tasks
-from draw_jax.training import loop
+from draw_jax.training import loop, start
 
 SHAPE = (6, 8, 1)
 NUM, K = 96, 4
@@ -164,7 +164,7 @@ def test_figures_are_told_the_classes(run, tmp_path):
     np.testing.assert_array_equal(arrays['first'], targets[:3])
     ends = arrays['ways'][:, 0], arrays['ways'][:, -1]
   # The ends are what the latents of each image lead to, given its own label.
-  noise = passes._noise(run.model, jax.random.key(0), jnp.arange(3), 2)
+  noise = passes._noise(run.model, jax.random.key(0), jnp.arange(3), 2, draw=0)
   for end, part in zip(ends, (slice(0, 3), slice(3, 6)), strict=True):
     variables, more = {'params': run.params}, {'label': labels[part], 'method': 'infer'}
     terms = run.model.apply(variables, targets[part], noise, **more)
@@ -187,15 +187,15 @@ def test_it_can_be_exported_and_start_from_draw(run, tmp_path):
   params = task.init(jax.random.key(0), np.full(SHAPE, 0.3, np.float32))
   plain = dataclasses.replace(run, config=config, params=params)
   trained.save(tmp_path / 'plain.safetensors', plain)
-  found = trained.load_to_train(str(tmp_path / 'plain.safetensors'), run.params, run.task.neutral)
+  config = tiny_config(2)
+  with config.unlocked():
+    config.train.start_from = str(tmp_path / 'plain.safetensors')
+  found = start.load(config, run.dataset, run.params, run.task.neutral)
   begun = dataclasses.replace(run, params={
     **found.params, **{name: jnp.zeros_like(run.params[name]) for name in run.task.neutral}
   })  # fmt: skip
   bounds = [measure(m, run.dataset)[1].results[0]['bound']['mean'] for m in (plain, begun)]
   assert bounds[0] == pytest.approx(bounds[1], rel=1e-6)
-  config = tiny_config(2)
-  with config.unlocked():
-    config.train.start_from = str(tmp_path / 'plain.safetensors')
   assert loop.train(config, str(tmp_path / 'after')).step == 2
 
 

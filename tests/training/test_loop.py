@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import training_support as support
 
+from draw_jax import config as config_lib
 from draw_jax import data
 from draw_jax import trained as trained_lib
 from draw_jax.devices import sharding
@@ -19,7 +20,7 @@ from draw_jax.errors import UserError
 from draw_jax.evaluation.evaluator import Evaluator
 from draw_jax.tasks import generation
 from draw_jax.tasks import registry as tasks
-from draw_jax.training import loop, optimizer, run_log, setup
+from draw_jax.training import loop, optimizer, run_log, setup, start
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -295,14 +296,29 @@ def test_the_kl_of_a_trained_model_counts_in_full(config, tmp_path, trained, mon
   assert seen[0] == 0 and seen[-1] == config.train.kl_warmup_steps > 0
 
 
-def test_a_trained_model_of_another_network_is_refused(config, tmp_path, trained):
+def test_a_trained_model_of_another_network_is_refused(config, tmp_path, trained, capfd):
   config.train.start_from = trained
   config.model.hidden = 9
-  with pytest.raises(UserError, match=r'decoder/bias is float32 32, not float32 36\. Give'):
+  with pytest.raises(UserError, match=r'give --config\.model\.hidden=8, or: --start_from='):
     loop.train(config, tmp_path / 'after')
+  assert 'parameters' not in capfd.readouterr().out  # before any work
   config.train.start_from = 'mnst'
   with pytest.raises(UserError, match="did you mean 'mnist'"):
     loop.train(config, tmp_path / 'after')
+
+
+def test_the_model_of_a_file_by_one_flag(config, tmp_path, trained):
+  """And the run goes on without the file."""
+  before = config.model.to_dict()
+  config.model = config_lib.model_section('draw')
+  start.take_model(config, trained, tmp_path / 'after', {})
+  assert config.model.to_dict() == before
+  config.train.num_steps = 1
+  loop.train(config, tmp_path / 'after')
+  pathlib.Path(trained).unlink()
+  again = config_lib.default()
+  start.take_model(again, trained, tmp_path / 'after', {})
+  assert again.model.to_dict() == before and again.train.start_from == trained
 
 
 def test_a_trained_model_that_saw_held_out_images(config, tmp_path, trained, capfd):
