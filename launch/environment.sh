@@ -41,15 +41,23 @@ if [ -z "${VIRTUAL_ENV:-}" ]; then
   source .venv/bin/activate
 fi
 
-# Installing again is skipped while this checkout and its requirements are the same.
+# Installing again is skipped for the extras that this checkout with these requirements has already.
 stamp="$VIRTUAL_ENV/draw_jax.installed"
-everything="$PWD $(cat setup.cfg launch/constraints.txt | cksum)"
-wanted=$everything
-[ "$extras" = digits,test ] || wanted="$everything $extras"
-installed=$(cat "$stamp" 2>/dev/null || true)
-if [ "$installed" != "$wanted" ] && [ "$installed" != "$everything" ]; then
+checkout="$PWD $(cat setup.cfg launch/constraints.txt | cksum)"
+installed=
+if [ "$(sed -n 1p "$stamp" 2>/dev/null)" = "$checkout" ]; then
+  installed=$(sed -n 2p "$stamp")
+fi
+missing=
+for extra in ${extras//,/ }; do
+  case ",$installed," in
+    *",$extra,"*) ;;
+    *) missing+=" $extra" ;;
+  esac
+done
+if [ -n "$missing" ]; then
   echo "Installing draw_jax and what it needs into $VIRTUAL_ENV (a minute or two) ..."
   python -m pip install --quiet --disable-pip-version-check \
     --constraint launch/constraints.txt --editable ".[$extras]"
-  echo "$wanted" > "$stamp"
+  printf '%s\n' "$checkout" "${installed:+$installed,}$extras" > "$stamp"
 fi

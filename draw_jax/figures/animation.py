@@ -115,14 +115,7 @@ def save_gif(path, frames, *, seconds: float = _SECONDS, pause: float = _PAUSE) 
     seconds: from the first frame to the last.
     pause: seconds that the last frame stays.
   """
-  frames = np.asarray(frames)
-  # One palette for all frames, from a few of them: nothing flickers, the file is small.
-  chosen = frames[np.linspace(0, len(frames) - 1, min(len(frames), 6)).round().astype(int)]
-  palette = Image.fromarray(np.concatenate(chosen)).quantize(256, dither=Image.Dither.NONE)
-  pages = [Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
-  # Times in a GIF are hundredths of a second, and browsers do not go below two of them.
-  step = max(20, 10 * round(100 * seconds / len(frames)))
-  durations = [step] * (len(pages) - 1) + [max(step, round(1000 * pause))]
+  pages, durations = _pages(frames, 256), _durations(len(frames), seconds, pause)
   with files.writing(path) as temporary:
     pages[0].save(
       temporary,
@@ -132,6 +125,24 @@ def save_gif(path, frames, *, seconds: float = _SECONDS, pause: float = _PAUSE) 
       duration=durations,
       loop=0,
       optimize=True,
+    )
+
+
+def save_webp(path, frames, *, seconds: float = _SECONDS, pause: float = _PAUSE) -> None:
+  """The same as WebP: in few colors, and a tenth to a third of the size of a GIF."""
+  first, *others = [page.convert('RGB') for page in _pages(frames, 64)]
+  durations = _durations(len(frames), seconds, pause)
+  with files.writing(path) as temporary:
+    first.save(
+      temporary,
+      format='WEBP',
+      save_all=True,
+      append_images=others,
+      duration=durations,
+      loop=0,
+      lossless=True,
+      method=6,
+      quality=80,  # of the search for a short encoding; at 100 it takes minutes
     )
 
 
@@ -178,6 +189,21 @@ def find_ffmpeg() -> str | None:
     return imageio_ffmpeg.get_ffmpeg_exe()
   except RuntimeError:  # the package was installed without a binary for this machine
     return None
+
+
+def _pages(frames, colors: int) -> list[Image.Image]:
+  """Frames with one palette for all of them: nothing flickers, the file is small."""
+  frames = np.asarray(frames)
+  chosen = frames[np.linspace(0, len(frames) - 1, min(len(frames), 6)).round().astype(int)]
+  palette = Image.fromarray(np.concatenate(chosen)).quantize(colors, dither=Image.Dither.NONE)
+  return [Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
+
+
+def _durations(num: int, seconds: float, pause: float) -> list[int]:
+  """How long each frame is shown, in milliseconds."""
+  # Times in a GIF are hundredths of a second, and browsers do not go below two of them.
+  step = max(20, 10 * round(100 * seconds / num))
+  return [step] * (num - 1) + [max(step, round(1000 * pause))]
 
 
 def _even(frames: np.ndarray) -> np.ndarray:

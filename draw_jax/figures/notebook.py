@@ -14,10 +14,19 @@ from draw_jax.figures import player as player_lib
 
 
 class Html:
-  """A piece of HTML that a notebook shows as such."""
+  """A piece of HTML that a notebook shows as such.
 
-  def __init__(self, text: str):
+  Attributes:
+    text: the HTML.
+    words: shown where there is no HTML.
+  """
+
+  def __init__(self, text: str, words: str):
     self.text = text
+    self.words = words
+
+  def __repr__(self) -> str:
+    return f'<{self.words}>'
 
   def _repr_html_(self) -> str:
     return self.text
@@ -32,10 +41,10 @@ def animation(frames, *, seconds: float = 5.0, pause: float = 2.0) -> Html:
     pause: seconds that the last frame stays.
   """
   with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder) / 'animation.gif'
-    animation_lib.save_gif(path, frames, seconds=seconds, pause=pause)
+    path = pathlib.Path(folder) / 'animation.webp'
+    animation_lib.save_webp(path, frames, seconds=seconds, pause=pause)
     data = base64.b64encode(path.read_bytes()).decode()
-  return Html(f'<img src="data:image/gif;base64,{data}" style="max-width: 100%">')
+  return Html(f'<img src="data:image/webp;base64,{data}" style="max-width: 100%">', 'an animation')
 
 
 def player(title: str, sections: list[player_lib.Section], *, height: int = 480) -> Html:
@@ -49,4 +58,4 @@ def player(title: str, sections: list[player_lib.Section], *, height: int = 480)
   page = html.escape(player_lib.html(title, sections))
   fit = 'this.height = this.contentDocument.documentElement.scrollHeight'
   look = f'width="100%" height="{height}" frameborder="0" onload="{fit}"'
-  return Html(f'<iframe srcdoc="{page}" {look}></iframe>')
+  return Html(f'<iframe srcdoc="{page}" {look}></iframe>', f'a player: {title}')

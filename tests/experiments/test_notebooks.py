@@ -1,4 +1,4 @@
-"""The notebooks, from the first cell to the last, with small numbers.
+"""The notebooks, from the first cell to the last, with small numbers, and as they ship.
 
 Every cell runs as plain Python in one module, so that no kernel is needed. What a notebook would
 show is what the last line of a cell gives, and the figures of pyplot.
@@ -104,14 +104,98 @@ def tiny_model(tmp_path_factory):
   return path
 
 
+@pytest.fixture
+def script(monkeypatch):
+  """The module launch/notebooks.py."""
+  monkeypatch.syspath_prepend(PATHS['shipped_model'].parents[2] / 'launch')
+  return importlib.import_module('notebooks')
+
+
+def kinds(cell: dict) -> list[str]:
+  """What a cell's outputs are, as `shown_by` calls it."""
+  found = []
+  for output in cell['outputs']:
+    data = output.get('data', {})
+    if output['output_type'] == 'display_data':
+      found.append('figure')
+    elif output['output_type'] == 'execute_result':
+      found.append('png' if 'image/png' in data else 'html' if 'text/html' in data else 'text')
+  return found
+
+
 @pytest.mark.parametrize('name', PATHS)
-def test_is_committed_without_outputs(name):
+def test_ships_with_what_it_shows(name, script):
   content = json.loads(PATHS[name].read_text('utf-8'))
   assert (content['nbformat'], content['nbformat_minor']) == (4, 5)
   assert len({cell['id'] for cell in content['cells']}) == len(content['cells'])
+  cells = code_cells(name)
+  message = f'its code was changed since it was run: bash launch/notebooks.sh {name}'
+  assert content['metadata']['outputs_of'] == script.digest(cells), message
+  assert [cell['execution_count'] for cell in cells] == list(range(1, len(cells) + 1))
+  shown = [kind for cell in cells for kind in kinds(cell)]
+  assert shown.count('png') >= 3 and 'html' in shown and 'figure' in shown
+  assert PATHS[name].stat().st_size < 400_000
+
+
+@pytest.mark.parametrize('name', PATHS)
+def test_outputs_tell_nothing_of_the_machine(name):
   for cell in code_cells(name):
-    assert cell['outputs'] == []
-    assert cell['execution_count'] is None
+    for output in cell['outputs']:
+      assert output['output_type'] != 'error' and output.get('name') != 'stderr'
+      text = json.dumps(output)
+      text = re.sub(r'data:image/\w+;base64,[\w+/=]+|"image/png": "[^"]*"', '', text)
+      assert not re.search(r'0x[0-9a-f]{6}', text)
+      # A path from the root, of any system; not the end of a tag of HTML.
+      assert not re.search(r'(?<![\w<.*/])/(?:[\w.-]+/)+[\w.-]+|[A-Z]:\\\\\w', text), cell['id']
+      assert str(pathlib.Path.home()) not in text
+
+
+@pytest.mark.parametrize('name', PATHS)
+def test_set_up_is_made_of_the_address_in_setup_cfg(name, script, tmp_path, monkeypatch):
+  cells = json.loads(PATHS[name].read_text('utf-8'))['cells']
+  found = [
+    ''.join(cell['source']) for cell in cells if script.TAG in cell['metadata'].get('tags', ())
+  ]
+  assert found == list(script.set_up(name, script.address()))
+  # Published, the link to Colab and what is installed are of that address.
+  monkeypatch.setattr(script, 'ROOT', tmp_path)
+  assert script.address() == ''
+  (tmp_path / 'setup.cfg').write_text('[metadata]\nurl = https://github.com/who/what.git\n')
+  words, code = script.set_up(name, script.address())
+  notebook = f'who/what/blob/main/experiments/notebooks/{name}.ipynb'
+  assert f'(https://colab.research.google.com/github/{notebook})' in words
+  assert '"draw_jax[digits] @ git+https://github.com/who/what"' in code
+  assert 'colab.research' not in script.set_up(name, 'https://host/what')[0]
+
+
+def test_what_is_kept_of_a_run(script, tmp_path):
+  """Pictures in few colors, no addresses in memory; what fails changes nothing."""
+  for needed in ('nbclient', 'ipykernel'):
+    reason = f"{needed} is not installed: pip install -e '.[notebooks]'"
+    nbformat = pytest.importorskip(needed, reason=reason) and pytest.importorskip('nbformat')
+  made = nbformat.v4.new_notebook()
+  tagged = {'tags': [script.TAG]}
+  made.cells = [
+    nbformat.v4.new_markdown_cell('', metadata=tagged),
+    nbformat.v4.new_code_cell('', metadata=tagged),
+    nbformat.v4.new_code_cell('print(1)\nobject()'),
+    nbformat.v4.new_code_cell('from PIL import Image\nImage.linear_gradient("L")'),
+  ]
+  path = tmp_path / 'made.ipynb'
+  nbformat.write(made, path)
+  script.refresh(path, '')
+  kept = nbformat.read(path, as_version=4)
+  assert ''.join(kept.cells[1].source) == script.set_up('made', '')[1]
+  printed, value = kept.cells[2].outputs
+  assert (printed.text, value.data['text/plain']) == ('1\n', '<object>')
+  assert kept.cells[3].outputs[0].data.keys() == {'image/png', 'text/plain'}
+  assert kept.metadata.outputs_of == script.digest(kept.cells)
+  kept.cells[3].source = '1 / 0'
+  nbformat.write(kept, path)
+  before = path.read_bytes()
+  with pytest.raises(Exception, match='ZeroDivisionError'):
+    script.refresh(path, '')
+  assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize('name', PATHS)
@@ -122,10 +206,11 @@ def test_installs_on_colab_where_the_package_is_missing(name, monkeypatch):
   exec(code, names)
   assert not commands  # It is there.
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  with pytest.raises(ValueError, match='REPOSITORY'):
-    exec(code, names)
-  exec(code.replace("REPOSITORY = ''", "REPOSITORY = 'https://host/repository'"), names)
-  assert commands == ['pip install --quiet "draw_jax[digits] @ git+https://host/repository"']
+  exec(code, names)
+  assert len(commands) == 1
+  assert re.fullmatch(
+    r'pip install --quiet "draw_jax\[digits\]( @ git\+https://\S+)?"', commands[0]
+  )
 
 
 def test_draw_from_the_equations(run):

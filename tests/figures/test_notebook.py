@@ -15,14 +15,14 @@ def test_an_animation_is_an_image_in_the_page_itself():
   frames = np.zeros((3, 8, 10, 3), np.uint8)
   frames[1] = 255
   text = notebook.animation(frames, seconds=0.6, pause=1.0)._repr_html_()
-  data = re.fullmatch(r'<img src="data:image/gif;base64,([^"]+)" style="[^"]+">', text)[1]
+  data = re.fullmatch(r'<img src="data:image/webp;base64,([^"]+)" style="[^"]+">', text)[1]
   with Image.open(io.BytesIO(base64.b64decode(data))) as image:
-    assert (image.format, image.size, image.n_frames) == ('GIF', (10, 8), 3)
+    assert (image.format, image.size, image.n_frames) == ('WEBP', (10, 8), 3)
     grays, times = [], []
     for t in range(3):
       image.seek(t)
-      times.append(image.info['duration'])
       grays.append(image.convert('L').getpixel((0, 0)))
+      times.append(image.info['duration'])
   assert grays == [0, 255, 0]
   assert times == [200, 200, 1000]
 
