@@ -18,6 +18,9 @@ from ml_collections import config_dict
 
 from draw_jax.errors import UserError
 
+# Of units and glimpses: far more than any memory holds, and few enough to be counted with.
+MOST = 100_000
+
 _CHECKS = 'checks'
 _HOLDS = {
   'at least': operator.ge,

@@ -1,9 +1,13 @@
 """Work that cannot fit into memory is refused before it begins."""
 
+import contextlib
 import os
 import pathlib
+from collections.abc import Iterator
 
-from draw_jax.errors import UserError
+import jax
+
+from draw_jax.errors import UserError, first_line
 
 _UNITS = ('B', 'kB', 'MB', 'GB', 'TB')
 _CONTAINER = pathlib.Path('/sys/fs/cgroup/memory.max')  # of Linux, where something limits it
@@ -30,6 +34,20 @@ def check(num_bytes: float, what: str) -> None:
       f'{what} takes at least {size(num_bytes)} of memory, and there are {size(there_is())}: give '
       'less.'
     )
+
+
+@contextlib.contextmanager
+def explaining() -> Iterator[None]:
+  """Tells in one line what could be allocated no more."""
+  try:
+    yield
+  except (MemoryError, jax.errors.JaxRuntimeError) as error:
+    if not isinstance(error, MemoryError) and 'RESOURCE_EXHAUSTED' not in str(error):
+      raise
+    raise UserError(
+      f'there is not enough memory ({first_line(error)}): give smaller batches, a smaller model, '
+      'or less to do at a time.'
+    ) from error
 
 
 def size(num_bytes: float) -> str:

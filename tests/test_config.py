@@ -220,6 +220,15 @@ def test_what_cannot_fit_into_memory(name):
     config_lib.validate_for(config, (28, 28, 1), 8)
 
 
+@pytest.mark.parametrize('field', ['glimpses', 'hidden', 'latent'])
+def test_networks_beyond_any_memory(field):
+  """To find out how many parameters they have would take minutes, and the memory."""
+  config = config_lib.default()
+  override(config, f'model.{field}', 10**9)
+  with pytest.raises(UserError, match=f'{field}=1000000000 must be .* at most 100000'):
+    config_lib.validate(config)
+
+
 def test_more_steps_than_can_be_counted():
   config = config_lib.default()
   override(config, 'train.num_steps', 10**20)

@@ -11,7 +11,7 @@ from typing import NoReturn
 import jax
 from absl import app, flags, logging
 
-from draw_jax import files
+from draw_jax import files, memory
 from draw_jax.cli import streams, usage
 from draw_jax.devices import cores, processes
 from draw_jax.errors import UserError
@@ -100,7 +100,10 @@ def run(
 
 def _work(main: Callable[..., int | None], arguments: Sequence[str]) -> int | None:
   try:
-    return main(*arguments)
+    with memory.explaining():
+      return main(*arguments)
+  except UserError:
+    raise
   except Exception as error:
     given = os.environ.get('JAX_PLATFORMS')
     if given in (None, '', 'cpu') or _has_devices():

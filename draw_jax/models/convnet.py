@@ -22,13 +22,13 @@ class ConvnetConfig:
     1, check=lambda n: None if n == 1 else 'must be 1: it sees the whole image, once.'
   )
   # Of the convolution.
-  filters: int = fields.field(8, at_least=1)
+  filters: int = fields.field(8, at_least=1, at_most=fields.MOST)
   # Their height and width in pixels.
   filter_size: int = fields.field(10, at_least=1)
   # Pixels from one place of a filter to the next.
   stride: int = fields.field(5, at_least=1)
   # Units of the second layer.
-  hidden: int = fields.field(256, at_least=1)
+  hidden: int = fields.field(256, at_least=1, at_most=fields.MOST)
 
   def check_image(self, height: int, width: int, prefix: str = '') -> None:
     """Raises a `UserError` unless a filter fits on images of this size."""

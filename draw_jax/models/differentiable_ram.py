@@ -36,9 +36,9 @@ class DifferentiableRamConfig:
   """What an experiment says of the attention classifier; the paper's sizes."""
 
   # T. Parameters do not depend on it, so another number may be given to each call.
-  glimpses: int = fields.field(8, at_least=1)
+  glimpses: int = fields.field(8, at_least=1, at_most=fields.MOST)
   # D, units of the LSTM.
-  hidden: int = fields.field(256, at_least=1)
+  hidden: int = fields.field(256, at_least=1, at_most=fields.MOST)
   # N of the reading grid of N x N filters.
   read_size: int = fields.field(12, at_least=1)
   # On the norm of the gradient with respect to the five numbers that place a window, for each

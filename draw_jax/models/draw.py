@@ -27,11 +27,11 @@ class DrawConfig:
   """What an experiment says of DRAW; the paper's sizes for MNIST (Table 3)."""
 
   # T. Parameters do not depend on it, so every method takes another number.
-  glimpses: int = fields.field(64, at_least=1)
+  glimpses: int = fields.field(64, at_least=1, at_most=fields.MOST)
   # D, units of the encoder's and of the decoder's LSTM.
-  hidden: int = fields.field(256, at_least=1)
+  hidden: int = fields.field(256, at_least=1, at_most=fields.MOST)
   # Z, latent variables of one glimpse.
-  latent: int = fields.field(100, at_least=1)
+  latent: int = fields.field(100, at_least=1, at_most=fields.MOST)
   # Read and write through a grid of filters (Eqs. 27-29); False: read the whole image and
   # write the whole canvas (Eqs. 17-18).
   attention: bool = True

@@ -118,11 +118,11 @@ class RamConfig:
   """What an experiment says of RAM; the sizes of Mnih et al. (2014)."""
 
   # T. Parameters do not depend on it, so another number may be given to each call.
-  glimpses: int = fields.field(8, at_least=1)
+  glimpses: int = fields.field(8, at_least=1, at_most=fields.MOST)
   # D, units of the core and of the glimpse network's output.
-  hidden: int = fields.field(256, at_least=1)
+  hidden: int = fields.field(256, at_least=1, at_most=fields.MOST)
   # Units that hear the patches, and as many that hear the point.
-  features: int = fields.field(128, at_least=1)
+  features: int = fields.field(128, at_least=1, at_most=fields.MOST)
   # N, side of each patch, as the network sees it.
   read_size: int = fields.field(12, at_least=1)
   # S, patches of a glimpse, each twice as wide as the one before.

@@ -135,7 +135,11 @@ class _Trainer:
     """Trains to the end, or until a signal; goes back where that is asked for."""
     state = self._begin()
     try:
-      with processes.ending_together(), _explaining_full_disks(self.workdir):
+      with (
+        processes.ending_together(),
+        _explaining_full_disks(self.workdir),
+        memory.explaining(),
+      ):
         return self._run(state)
     finally:
       self.log.close()
