@@ -5,4 +5,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 rm -rf site
 python -m sphinx --fail-on-warning --keep-going --quiet \
   --doctree-dir build/doctrees --conf-dir docs . site
+rm -rf jupyter_execute  # copies of the notebooks, which an extension leaves
 echo "Open site/index.html."

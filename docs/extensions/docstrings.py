@@ -14,11 +14,13 @@ from sphinx.pycode import ModuleAnalyzer
 
 MODULES = (
   'draw_jax.attention',
+  'draw_jax.completion',
   'draw_jax.config',
   'draw_jax.data.images',
   'draw_jax.data.registry',
   'draw_jax.discretized_logistic',
   'draw_jax.distributions',
+  'draw_jax.methods',
   'draw_jax.models.convnet',
   'draw_jax.models.dependent_latents',
   'draw_jax.models.differentiable_ram',
