@@ -109,7 +109,8 @@ def _bernoulli_from_mean(mean: jax.Array) -> jax.Array:
 
 def bernoulli_entropy(x: Float[Array, '*b']) -> Float[Array, '*b']:
   """What minus `bernoulli_log_prob` of intensities x in [0, 1] cannot go below, in nats."""
-  return jax.scipy.special.entr(x) + jax.scipy.special.entr(1 - x)
+  # That of a number that rounding takes below zero would be minus infinity.
+  return jax.scipy.special.entr(jnp.maximum(x, 0)) + jax.scipy.special.entr(jnp.maximum(1 - x, 0))
 
 
 class Output(NamedTuple):

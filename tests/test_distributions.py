@@ -162,3 +162,9 @@ def test_a_prior_that_is_not_standard():
   kl = distributions.gaussian_kl(mean, log_std, prior)
   error = np.std(log_q - log_p, axis=0) / np.sqrt(len(z))
   assert np.all(np.abs(kl - (log_q - log_p).mean(0)) < 5 * error)
+
+
+def test_the_entropy_of_values_that_rounding_takes_beyond_0_and_1():
+  """A compiler may multiply by 1 / 255 in place of dividing, and take that from 1 at once."""
+  x = np.float32([-1e-8, 0, 1, 1 + 1.2e-7])
+  np.testing.assert_allclose(distributions.bernoulli_entropy(x), 0, atol=1e-12)
