@@ -110,7 +110,7 @@ def _bernoulli_from_mean(mean: jax.Array) -> jax.Array:
 def bernoulli_entropy(x: Float[Array, '*b']) -> Float[Array, '*b']:
   """What minus `bernoulli_log_prob` of intensities x in [0, 1] cannot go below, in nats."""
   # Fused with a division of bytes, 1 - x is a little below zero at x = 1, where entr is -inf.
-  return jax.scipy.special.entr(x) + jax.scipy.special.entr(jnp.maximum(1 - x, 0))
+  return jax.scipy.special.entr(jnp.maximum(x, 0)) + jax.scipy.special.entr(jnp.maximum(1 - x, 0))
 
 
 class Output(NamedTuple):

@@ -115,6 +115,12 @@ def test_completions_keep_what_is_visible(m, x):
   drawing = m.complete(x, mask, seed=1, trace=True, **sizes)
   np.testing.assert_allclose(drawing.images[-1][:, 4:], images[:, 4:], rtol=1e-5)
   assert drawing.write.stride.shape == (T, N)
+  found, other = (
+    completion.posterior(m.model, m.params, images, hidden, 1, **sizes).canvas
+    for hidden in [np.broadcast_to(mask, x.shape[:3])]
+    for images in (x, np.where(hidden[..., None], 1 - x, x))
+  )
+  np.testing.assert_array_equal(found, other)
   again = m.complete(np.repeat(x[:1], 2, 0), mask, **sizes)
   assert np.abs(again[0] - again[1]).max() > 1e-3
 

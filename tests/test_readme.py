@@ -19,6 +19,7 @@ from test_launch import Slurm
 from test_launch_kubernetes import FOLDER as MANIFESTS
 from test_launch_tpu import Tpu
 
+from draw_jax import completion
 from draw_jax import config as config_lib
 from draw_jax.data import registry
 from draw_jax.data.builders import binarized_mnist, preparation, svhn
@@ -304,12 +305,23 @@ def test_kubernetes(command):
 
 
 def test_python(checkout):
-  (block,) = blocks('python')
+  (block,) = [block for block in blocks('python') if 'optax' in block]
   (checkout / 'example.py').write_text(block + SHOW)
   shown = json.loads(shell('python example.py', checkout, checkout))
   assert np.isfinite(shown['bound'])
   assert shown['images'] == [20, 28, 28, 1]
   assert shown['write'] == [8, 20]
+
+
+def test_methods_of_a_trained_model(monkeypatch):
+  """Those shown, in as few particles as there can be."""
+  (block,) = [block for block in blocks('python') if 'draw_jax.load' in block]
+  monkeypatch.setattr(completion, '_POOL', 64)
+  *lines, last = block.strip().splitlines()
+  names = {}
+  exec('\n'.join(lines), names)
+  assert names['m'].name == 'mnist' and set(np.unique(names['x'])) == {0, 1}
+  assert eval(last.partition('#')[0], names).stride.shape == (64, 4)
 
 
 def setup_cfg() -> configparser.ConfigParser:

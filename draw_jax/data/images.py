@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 from PIL import Image, ImageOps
 
-from draw_jax import fields, memory
+from draw_jax import fields, files, memory
 from draw_jax.data import array_files, idx, pixels, sources
 from draw_jax.data.spec import Spec
 from draw_jax.errors import UserError, first_line
@@ -67,7 +67,8 @@ def load(data_dir: str | None, options: ImagesOptions) -> dict[str, sources.Sour
   else:
     file = path if array_files.is_one(path) and array_files.exists(path) else None
     if file is None:
-      raise UserError(f'{path} is not {array_files.ACCEPTED}')
+      problem = 'is not' if files.is_there(path) else 'does not exist: give'
+      raise UserError(f'{path} {problem} {array_files.ACCEPTED}')
   if file is None:
     splits, notes = _from_folder(path, options.shape, options.channels or 3)
   else:

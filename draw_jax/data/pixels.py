@@ -59,7 +59,10 @@ def _meaning(kind: np.dtype, low: float, high: float, given: str) -> tuple[float
     return 1, 'intensities of 8 bits'
   if kind == np.uint16 and high >= _DARK_16:
     return 1 / 257, 'intensities of 16 bits'
-  raise UserError(f'{given}, so what is white cannot be told: {accepted}.')
+  raise UserError(
+    f'{given}, so what is white cannot be told: scale them so that white is 255, or floats from 0 '
+    'to 1.'
+  )
 
 
 def _scaled(images: np.ndarray, factor: float) -> np.ndarray:

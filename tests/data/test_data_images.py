@@ -182,7 +182,9 @@ def test_bad_input(folder, tmp_path):
 
   refuse('needs a path')
   refuse('needs a path', path='')
-  refuse('is not a folder of images, or an .npy', path=str(tmp_path / 'nowhere'))
+  refuse(
+    'nowhere does not exist: give a folder of images, or an .npy', path=str(tmp_path / 'nowhere')
+  )
   refuse('needs an image_size', path=str(folder))
   refuse('images have 1 or 3', path=str(folder), image_size=8, channels=2)
   (tmp_path / 'empty').mkdir()
