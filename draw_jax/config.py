@@ -83,6 +83,10 @@ class LogConfig:
 
   # Steps that one row of metrics.jsonl is the mean of.
   every_steps: int = fields.field(50, at_least=1)
+  # A project of Weights & Biases that has the run, too (pip install 'draw_jax[wandb]'); None: none.
+  wandb_project: str | None = fields.field(
+    None, check=lambda project: None if project else 'is empty: give a project, or leave it out.'
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 import signal
 
+import jax
+import jax.experimental
 from jaxtyping import install_import_hook
 
 install_import_hook(
@@ -14,6 +16,10 @@ install_import_hook(
   ],
   'shape_checks.check',
 )
+
+# Tests call it by the name that it has since JAX 0.8.
+if not hasattr(jax, 'enable_x64'):
+  jax.enable_x64 = jax.experimental.enable_x64
 
 # A shell starts what runs in the background with SIGINT ignored, and what the tests start would
 # inherit that: those of Ctrl-C would wait for ever.

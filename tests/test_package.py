@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tomllib
 
+from packaging import requirements, utils, version
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -63,11 +65,33 @@ def test_type_checkers_are_told_that_there_are_types():
   assert (ROOT / 'draw_jax' / 'py.typed').exists()
 
 
-def test_dependencies_have_ranges():
-  options = setup_cfg()['options']
-  assert options['python_requires'] == '>=3.11'
-  for line in options['install_requires'].split('\n')[1:]:
-    assert re.fullmatch(r'[\w-]+(\[\w+\])? >=[\d.]+, <[\d.]+', line), line
+def pinned(name: str) -> dict[str, str]:
+  """The version of each package in a file of constraints, by its normalized name."""
+  lines = re.findall(r'^([\w.-]+)==(\S+)$', (ROOT / 'launch' / name).read_text(), re.M)
+  return {utils.canonicalize_name(package): version for package, version in lines}
+
+
+def test_limits_are_the_oldest_versions_that_were_tried():
+  config = setup_cfg()
+  assert config['options']['python_requires'] == '>=3.11'
+  oldest, tested = pinned('constraints-oldest.txt'), pinned('constraints.txt')
+  extras = [config['options.extras_require'][name] for name in ('compress', 'digits', 'wandb')]
+  lines = '\n'.join([config['options']['install_requires'], *extras]).strip().split('\n')
+  assert len(lines) > 20
+  for requirement in map(requirements.Requirement, lines):
+    (limit,) = requirement.specifier  # An upper one stands with what is known to break.
+    name = utils.canonicalize_name(requirement.name)
+    assert limit.operator == '>='
+    assert version.Version(limit.version) == version.Version(oldest[name])
+    assert tested[name] in requirement.specifier
+
+
+def test_the_sets_of_versions_have_the_same_tools_of_the_tests():
+  oldest, tested = pinned('constraints-oldest.txt'), pinned('constraints.txt')
+  for line in setup_cfg()['options.extras_require']['test'].strip().split('\n'):
+    requirement = requirements.Requirement(line)
+    name = utils.canonicalize_name(requirement.name)
+    assert oldest[name] in requirement.specifier and tested[name] in requirement.specifier
 
 
 def test_every_package_ships():

@@ -64,11 +64,9 @@ for command in json.loads(sys.argv[1]):
 
 
 def tracked() -> list[str]:
-  """The files of the project; those that nobody committed are no part of it."""
-  done = subprocess.run(
-    ['git', 'ls-files', '--cached', '--others', '--exclude-standard'],
-    cwd=ROOT, capture_output=True, text=True, check=False,
-  )  # fmt: skip
+  """The files of the project; an environment in it, whatever its name, is no part of it."""
+  command = ['git', '-C', ROOT, 'ls-files']
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
   if done.returncode:
     pytest.skip('no checkout of git')
   return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]

@@ -17,7 +17,7 @@ from draw_jax.devices.signals import Stop
 from draw_jax.errors import UserError
 from draw_jax.evaluation.evaluator import Evaluator
 from draw_jax.tasks.base import EvaluationOptions
-from draw_jax.training import checkpoint, phases, run_log, setup, start, summary
+from draw_jax.training import checkpoint, phases, run_log, setup, start, summary, wandb_run
 from draw_jax.training import workdir as workdir_lib
 from draw_jax.training.step import TrainState
 
@@ -54,6 +54,7 @@ def train(
     profile: the first and the last step of a trace to write into the workdir.
   """
   config_lib.validate(config)
+  wandb_run.check_installed(config.log.wandb_project)
   processes.agree({'workdir': str(workdir), **config_lib.values(config, 'config.')})
   if profile and files.is_remote(workdir):
     raise UserError(f'--profile writes to this machine alone: give a local folder, not {workdir}.')
@@ -179,7 +180,7 @@ class _Trainer:
     if self.first:
       self.log.close()
       self.display.close()
-      self.log = run_log.RunLog(self.workdir, step)
+      self.log = run_log.RunLog(self.workdir, step, self.config)
       self.display = run_log.Display(self.plan.num_steps, step)
     if step:
       self.display.say(f'continued from {self.checkpoints.path(step)}')

@@ -1,4 +1,4 @@
-"""The record of a run: metrics.jsonl, TensorBoard files, and what the terminal shows."""
+"""The record of a run: metrics.jsonl, TensorBoard files, W&B, and what the terminal shows."""
 
 import contextlib
 import io
@@ -14,6 +14,7 @@ import tqdm
 from draw_jax import files, renamed
 from draw_jax.training import events
 from draw_jax.training.phases import Plan
+from draw_jax.training.wandb_run import WandbRun
 
 # What the time of a whole run is estimated from, at the least.
 _FIRST_STEPS, _FIRST_SECONDS = 3, 2.0
@@ -45,13 +46,19 @@ class MetricsMean:
 
 
 class RunLog:
-  """Rows of numbers in metrics.jsonl, and they and images for TensorBoard.
+  """Rows of numbers in metrics.jsonl, and they and images for TensorBoard and perhaps W&B.
 
   A row has `split`, `step`, and numbers by name.
   """
 
-  def __init__(self, workdir: str | pathlib.Path, step: int):
-    """Opens the record to go on after a step; later rows are of a past that is undone."""
+  def __init__(self, workdir: str | pathlib.Path, step: int, config=None):
+    """Opens the record to go on after a step; later rows are of a past that is undone.
+
+    Args:
+      workdir: of the run.
+      step: training steps done.
+      config: of the run, which says whether W&B has it, too.
+    """
     workdir = files.place(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     self._path = workdir / 'metrics.jsonl'
@@ -63,6 +70,8 @@ class RunLog:
       self._file = self._path.open('a')
     self._events = events.EventFile(workdir / 'tensorboard')
     self._board = self._events.writer(purge_step=step + 1 if step else None)
+    is_named = config is not None and config.log.wandb_project is not None
+    self._wandb = WandbRun(workdir, config) if is_named else Silence()
 
   def row(self, split: str, step: int, numbers: Mapping[str, float]) -> None:
     """Writes one row, so that it outlives this process; to a remote workdir `save` does it."""
@@ -71,12 +80,16 @@ class RunLog:
     self._file.flush()
     for name, value in numbers.items():
       self._board.add_scalar(f'{split}/{name}', value, step)
+    self._wandb.row(split, step, numbers)
 
   def images(self, step: int, images: Mapping[str, np.ndarray]) -> None:
     """Shows batches of images [B, H, W, C] in [0, 1], each as one grid; C is 1 or 3."""
-    for name, batch in images.items():
-      shown = np.round(255 * np.clip(batch, 0, 1)).astype(np.uint8)
-      framed = np.pad(shown, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255)
+    shown = {
+      name: np.round(255 * np.clip(batch, 0, 1)).astype(np.uint8) for name, batch in images.items()
+    }
+    self._wandb.images(step, shown)
+    for name, batch in shown.items():
+      framed = np.pad(batch, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255)
       # In rows of eight: an even number keeps an image and its reconstruction side by side.
       self._board.add_images(name, framed, step, dataformats='NHWC')
     self._board.flush()
@@ -96,6 +109,7 @@ class RunLog:
       self.save()
     self._file.close()
     self._board.close()
+    self._wandb.close()
 
 
 def read(workdir: str | pathlib.Path) -> list[dict]:
