@@ -95,7 +95,9 @@ class Attempt:
     return max(self._ends.values())
 
   def said(self) -> str:
-    return '\n'.join(f'[{i}] ' + ''.join([*lines[:5], *lines[-40:]]) for i, lines in enumerate(self.output))
+    return '\n'.join(
+      f'[{i}] ' + ''.join([*lines[:5], *lines[-40:]]) for i, lines in enumerate(self.output)
+    )
 
   def _follow(self, index: int) -> None:
     process = self.processes[index]
