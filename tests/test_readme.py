@@ -373,7 +373,8 @@ def test_paths():
 
 
 @pytest.mark.parametrize(
-  'name', ['README.md', 'CONTRIBUTING.md', 'experiments/README.md', 'docs/accelerators.md']
+  'name',
+  ['README.md', 'CONTRIBUTING.md', 'experiments/README.md', 'docs/accelerators.md', 'SECURITY.md'],
 )
 def test_links(name):
   links = re.findall(r'\]\(([^)\s]+)', (ROOT / name).read_text())
