@@ -82,12 +82,12 @@ def test_a_run_has_rows_and_images_and_goes_on(config, tmp_path):
 
 @needs_wandb
 def test_color_and_gray(config, tmp_path):
-  record = run_log.RunLog(tmp_path, 0, config)
+  record = run_log.RunLog(tmp_path / 'run', 0, config)
   for channels in (1, 3):
     record.images(channels, {'samples': np.full((2, 4, 6, channels), 0.5, np.float32)})
   record.close()
   size = [f'samples/{name}' for name in ('count', 'height', 'width')]
-  assert [[row[name] for name in size] for row in rows(tmp_path)] == [[2, 4, 6]] * 2
+  assert [[row[name] for name in size] for row in rows(tmp_path / 'run')] == [[2, 4, 6]] * 2
 
 
 @needs_wandb
