@@ -30,8 +30,9 @@ LEVELS = 256
 
 # The narrowest has all but 3 % of its mass in one bin, the widest all but 1 in 1,000 in the tails.
 _LOG_SCALES = (-7.0, 7.0)
-# Of a first canvas: wider than what images differ by from their mean.
-_FIRST_LOG_SCALE = -1.0
+# Of a first canvas: wider than what images differ by from their mean, in the first channel, and
+# wide for what the others differ by from the channel before.
+_FIRST_LOG_SCALES = (-1.0, -2.0)
 # Where a canvas is cut, so that what is made of any finite one is finite.
 _LARGEST = 1e6
 # The mean of a first canvas is kept this far from black and white.
@@ -122,21 +123,23 @@ def sample(given: Mixture, key: jax.Array) -> Float[Array, '*b c']:
 
 
 def from_mean(image: Float[Array, '*b c'], components: int) -> Float[Array, '*b m']:
-  """The canvas of wide, equal and uncoupled components with this mean."""
+  """The canvas of wide and equal components with this mean.
+
+  A channel goes with the one before it: light and dark are most of what images differ by.
+  """
   image = 2 * jnp.clip(image, _MARGIN, 1 - _MARGIN) - 1
+  channels = image.shape[-1]
+  log_scales = jnp.array([_FIRST_LOG_SCALES[min(c, 1)] for c in range(channels)], image.dtype)
   # Where `_clipped_mean` has this value.
-  inverse = jnp.exp(-_FIRST_LOG_SCALE)
+  inverse = jnp.exp(-log_scales)
   ratio = jnp.exp((1 - image) * inverse)
   center = -jnp.log((ratio - 1) / (jnp.exp(inverse) - ratio * jnp.exp(-inverse))) / inverse
-  channels = image.shape[-1]
-  parts = [
-    jnp.zeros((*image.shape[:-1], components - 1), image.dtype),
-    jnp.repeat(center, components, -1),
-    jnp.full((*image.shape[:-1], channels * components), _FIRST_LOG_SCALE, image.dtype),
-  ]
-  canvas = jnp.concatenate(parts, -1)
-  missing = canvas_channels(channels, components) - canvas.shape[-1]
-  return jnp.pad(canvas, [(0, 0)] * (canvas.ndim - 1) + [(0, missing)])
+  coupling = [float(b == c - 1) for c in range(channels) for _, b in _pairs(c)]
+  everywhere = jnp.concatenate([log_scales, jnp.array(coupling, image.dtype)])
+  everywhere = jnp.broadcast_to(everywhere, (*image.shape[:-1], len(everywhere)))
+  of_each = jnp.repeat(jnp.concatenate([center, everywhere], -1), components, -1)
+  logits = jnp.zeros((*image.shape[:-1], components - 1), image.dtype)
+  return jnp.concatenate([logits, of_each], -1)
 
 
 def _levels(x: Float[Array, '*b']) -> Float[Array, '*b']:

@@ -295,7 +295,18 @@ def test_from_mean_has_that_mean_and_is_wide(dtype):
   probabilities = np.exp(value_log_probs(canvas, jnp.zeros((4, 5, 0), dtype), 3, 2))
   # Of all images no value would be a surprise.
   assert probabilities.min() > 1e-5
-  np.testing.assert_array_equal(logistic.mixture(canvas, 3, 2).coupling, 0)
+  # A channel that differs from its mean as the one before does is likely, another no surprise.
+  given = logistic.mixture(canvas, 3, 2)
+  with_the_one_before = np.broadcast_to(np.array([[1], [0], [1]]), given.coupling.shape)
+  np.testing.assert_array_equal(given.coupling, with_the_one_before)
+  dark, light = (jnp.full((4, 5, 1), value, dtype) for value in (102 / 255, 153 / 255))
+  second = [np.exp(value_log_probs(canvas, first, 3, 2)) for first in (dark, light)]
+  assert np.min(second) > 1e-12
+  # The ends have the tails.
+  likely = np.array([p[..., 1:-1].argmax(-1) + 1 for p in second])
+  inside = ((likely > 10) & (likely < 245)).all(0)
+  assert inside.any()
+  np.testing.assert_allclose(likely[1][inside] - likely[0][inside], 51, atol=1)
 
 
 def test_the_name_that_configs_use():
