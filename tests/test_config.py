@@ -350,7 +350,7 @@ def test_experiments_by_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   'name,message',
   [
-    ('mnits', 'no experiment mnits: did you mean mnist? There are cifar10, cluttered_mnist, '),
+    ('mnits', 'no experiment mnits: did you mean mnist? There are cifar10, '),
     ('mnist:no_atention', "variant='no_atention' is not known: did you mean 'no_attention'?"),
     ('qqq:small', 'no experiment qqq: There are cifar10, '),
     ('mnist.py', 'no experiment mnist.py: did you mean mnist? There are cifar10, '),
