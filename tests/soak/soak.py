@@ -232,7 +232,7 @@ def table(soaks: list[Soak]) -> str:
       if seconds:
         rows.append(f'{soak.num:<10} {what:<15} {len(seconds):>5}     0  {ends}')
     rows.append(
-      f'{soak.num:<10} {soak.whole} of {soak.runs} runs were through, each to the same end bit by bit as one undisturbed; '
-      f'{soak.left_behind} kills left half a checkpoint'
+      f'{soak.num:<10} {soak.whole} of {soak.runs} runs were through, each to the same end '
+      f'bit by bit as one undisturbed; {soak.left_behind} kills left half a checkpoint'
     )
   return '\n'.join(rows)
