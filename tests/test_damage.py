@@ -81,10 +81,11 @@ OTHERS = ('removed', 'a folder', 'another file')
 
 
 def damages(files: list[str]) -> st.SearchStrategy[list[Damage]]:
-  """One to three damages to some of these files."""
+  """One to three damages to some of these files; a few are at the top, and many in checkpoints."""
+  top = [file for file in files if '/' not in file] or files
   one = st.builds(
     Damage,
-    file=st.sampled_from(files),
+    file=st.one_of(st.sampled_from(top), st.sampled_from(files)),
     kind=st.sampled_from([*KINDS, *OTHERS]),
     place=st.floats(0, 1, exclude_max=True),
     filled=st.booleans(),

@@ -128,7 +128,7 @@ class Soak:
     assert attempt.end() == [0] * num, attempt.said()
     # By what was done: how often, and the seconds until the last process had ended.
     self.tried: dict[str, list[float]] = collections.defaultdict(list)
-    self.runs = self.left_behind = 0
+    self.runs = self.whole = self.left_behind = 0  # begun, ended as the undisturbed one, ...
 
   def kills(self) -> int:
     """How many there were."""
@@ -162,6 +162,7 @@ class Soak:
     assert attempt.end() == [0] * self.num, f'{plan}: {attempt.said()}'
     support.assert_same_run(workdir, self.undisturbed)
     shutil.rmtree(workdir)
+    self.whole += 1
 
   def _kill(self, workdir: pathlib.Path, what: str) -> None:
     """Kills one process at such a moment, if there is one; the others must end by themselves."""
@@ -231,7 +232,7 @@ def table(soaks: list[Soak]) -> str:
       if seconds:
         rows.append(f'{soak.num:<10} {what:<15} {len(seconds):>5}     0  {ends}')
     rows.append(
-      f'{soak.num:<10} in {soak.runs} runs, each to the same end bit by bit as one undisturbed; '
-      f'{soak.left_behind} kills left half a checkpoint'
+      f'{soak.num:<10} {soak.whole} of {soak.runs} runs were through, each to the same end '
+      f'bit by bit as one undisturbed; {soak.left_behind} kills left half a checkpoint'
     )
   return '\n'.join(rows)
