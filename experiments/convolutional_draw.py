@@ -10,8 +10,8 @@ Sizes for minutes on one core. Larger ones by flags, such as these, are not meas
 
 After two minutes of processor time on one core the first had a bound of 102.19 nats on validation
 (10,000 images, one draw of each), where DRAW with T 64 had 132.30 after as long: the flags are in
-README.md of this folder. Longer runs are not measured yet. Of the second, which gives bits/dim, only
-a beginning is measured.
+README.md of this folder. Longer runs are not measured yet. Of the second, which gives bits/dim,
+only a beginning is measured.
 """
 
 from draw_jax import config as config_lib
