@@ -38,7 +38,7 @@ def test_preview(images, tmp_path):
     (['--dataset=mnist_5k', '--manual_dir=.'], 'leave out --manual_dir'),
     (['--dataset=mnist', '--image_size=5'], 'error: --image_size is for --dataset=images'),
     (['--dataset=mnist', '--binarization=none'], 'error: --binarization is for the --preview'),
-    (['--dataset=images', '--path=nowhere'], 'error: nowhere is not a folder'),
+    (['--dataset=images', '--path=nowhere'], 'error: nowhere does not exist: give a folder'),
   ],
 )
 def test_errors_are_short_and_exit_with_2(tmp_path, arguments, message):

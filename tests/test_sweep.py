@@ -267,9 +267,9 @@ def test_the_plot_calls_the_metric_by_its_name(tmp_path, program, monkeypatch, d
 def test_every_model_has_a_name_for_its_metric(name):
   config = config_lib.default()
   config.model = config_lib.model_section(name)
-  assert report._label(config) == (
-    'error (%)' if name in ('differentiable_ram', 'ram', 'convolutional') else 'bound (nats)'
-  )
+  others = dict.fromkeys(('differentiable_ram', 'ram', 'convolutional'), 'error (%)')
+  others['class_conditional'] = 'bound given the label (nats)'
+  assert report._label(config) == others.get(name, 'bound (nats)')
 
 
 def test_stopped_it_goes_on_where_it_was(tmp_path, program):

@@ -32,6 +32,9 @@ SHAPES = {
   'mnist.py:no_attention': (28, 28, 1),
   'mnist.py:gray': (28, 28, 1),
   'dependent_latents.py': (28, 28, 1),
+  'class_conditional.py': (28, 28, 1),
+  'convolutional_draw.py': (28, 28, 1),
+  'convolutional_draw.py:cifar10': (32, 32, 3),
   'omniglot.py': (28, 28, 1),
   'two_digit_mnist.py': (60, 60, 1),
   'svhn.py': (54, 54, 3),
@@ -142,7 +145,7 @@ def load(name: str, dtype: str) -> Case:
 
 
 # The network that leaves no choice of a type has float32.
-TYPED = [name for name in SHAPES if 'convolutional' not in name]
+TYPED = [name for name in SHAPES if not name.endswith(':convolutional')]
 CASES = [(name, 'float32') for name in SHAPES] + [(name, 'bfloat16') for name in TYPED]
 every_case = pytest.mark.parametrize(('name', 'dtype'), CASES)
 
@@ -186,6 +189,7 @@ def test_generation(name, dtype):
   params = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state.params)
   key = jax.eval_shape(jax.random.key, 0)
   indices = jax.ShapeDtypeStruct((passes.CHUNK,), np.int32)
+  given = jax.eval_shape(lambda: task.chosen(passes.CHUNK, None))
   fixed = {'glimpses': task.model.glimpses, 'trace': True, 'binary': True}
-  program = lower(passes._generate, task.model, params, key, indices, **fixed)
+  program = lower(passes._generate, task.model, params, key, indices, given, **fixed)
   check(program, dtype, reductions=0)
