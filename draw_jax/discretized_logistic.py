@@ -123,7 +123,7 @@ def sample(given: Mixture, key: jax.Array) -> Float[Array, '*b c']:
 
 
 def from_mean(image: Float[Array, '*b c'], components: int) -> Float[Array, '*b m']:
-  """The canvas of wide and equal components with this mean.
+  """The canvas of wide and equal components with this `mean`.
 
   A channel goes with the one before it: light and dark are most of what images differ by.
   """
