@@ -89,9 +89,23 @@ def test_a_patch_is_a_part_of_the_image():
 
 def test_sensor_where_nearly_all_is_outside():
   """At points far away and at halves between two corners; patches wider than the image."""
-  axis = [-np.inf, -1e30, -1, -1 + 1 / 5, 0, 1 / 3, 1 - 1 / 5, 1, 1e30, np.inf]
+  # Halves of a side of 4 or 8 pixels are whole in binary: how they round is not left to rounding.
+  axis = [
+    -np.inf,
+    -1e30,
+    -1,
+    -1 + 1 / 4,
+    -1 + 1 / 8,
+    0,
+    1 / 3,
+    1 - 1 / 4,
+    1 - 1 / 8,
+    1,
+    1e30,
+    np.inf,
+  ]
   location = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2).astype(np.float32)
-  x = np.random.default_rng(0).integers(0, 256, (len(location), 3, 5, 3), np.uint8)
+  x = np.random.default_rng(0).integers(0, 256, (len(location), 4, 8, 3), np.uint8)
   seen = jax.jit(ram.sensor, static_argnums=(2, 3))(x, location, 3, 4)
   assert seen.dtype == np.float32
   expected = [sensor_one(*pair, 3, 4) for pair in zip(x.astype(float), location, strict=True)]
